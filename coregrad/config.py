@@ -1,0 +1,56 @@
+"""Every environment variable coregrad reads, in one table; it never knows who asks."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from coregrad.errors import CoregradError
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One environment variable: its name, what it is when unset, and what it does."""
+
+    name: str
+    default: str
+    doc: str
+
+
+# fmt: off
+VARIABLES = {v.name: v for v in (
+    Variable("DEBUG", "0", "1 a line per realize, 2 a line per kernel with its time, 3 kernel IR, "
+                           "4 generated source, 5 graph and schedule, 6 optimised code or assembly"),
+    Variable("COREGRAD_DEVICE", "", "the default device, as NAME or NAME:INDEX, or a comma-separated "
+                                    "list of which the first available one is taken"),
+    Variable("COREGRAD_PLUGINS", "", "allow-list (cpu,opencl), deny-list (-cuda) or 'none'; checked "
+                                     "before anything of a plugin is imported"),
+    Variable("COREGRAD_NUM_THREADS", "", "threads of the CPU backend; unset: the CPUs this process "
+                                         "may use"),
+    Variable("COREGRAD_CACHE", "", "folder of compiled kernels; unset: the user's cache folder; "
+                                   "'0': no disk cache"),
+    Variable("COREGRAD_DATA", "", "folder where datasets are looked for and kept"),
+    Variable("COREGRAD_MNIST_URL", "", "base address the MNIST files are downloaded from"),
+    Variable("COREGRAD_REQUIRE", "", "comma-separated devices whose absence fails the tests"),
+    Variable("COREGRAD_FUSION", "1", "0 gives every reduction and element-wise op its own kernel"),
+)}
+# fmt: on
+
+
+def get(name: str) -> str:
+    """The value of a variable of the table, or its default."""
+    return os.environ.get(name, VARIABLES[name].default)
+
+
+def get_int(name: str) -> int:
+    """The value as an integer; a clear error for anything else."""
+    text = get(name)
+    try:
+        return int(text)
+    except ValueError:
+        raise CoregradError(f"{name}={text!r} is not an integer; unset it or give a number") from None
+
+
+def debug() -> int:
+    """The level of ``DEBUG``."""
+    return get_int("DEBUG")

@@ -1,0 +1,372 @@
+"""THE CONTRACT: what an accelerator must provide, as 25 documented hooks and three small protocols.
+
+A backend is a class with one ``lower_*`` method per primitive op, each marked with ``@hookimpl``.
+The hooks turn one scalar operation into the device's own form: a line of source text (style
+``"render"``) or a computed array (style ``"eager"``). They are the only way a kernel becomes code.
+
+How a kernel is built, for style ``"render"``::
+
+    frame = backend.begin_kernel(header, None)      # header: name, params, grid
+    for index in frame.loop("i0", 1024, "grid", 16, False):
+        x = lower_load(frame, param, index, 1, None, float32, 16)
+        y = lower_add(frame, x, x, float32, 16)
+        lower_store(frame, out, index, 1, y, None, float32, 16)
+    program = frame.finish()                        # text; Device.compile makes it callable
+
+Values are opaque to the core: whatever a hook returns is handed to later hooks unchanged. Every
+value has ``lanes`` elements (1 unless the device's limits declare more) and every hook works lane
+by lane. A hook that a backend leaves out is a capability it lacks: the core rewrites the op with
+others (``exp``, ``log``, ``sin``, ``sqrt``, ``trunc`` and the float form of ``mod`` may be left out).
+
+Numbers: integers wrap around in two's complement. Floats are IEEE 754; nothing is contracted into
+a fused multiply-add, reassociated or flushed, except inside ``reduce`` with kind ``add`` (the order
+of a sum is free, and product plus accumulator may be fused). NaN payloads and the sign of NaN do not matter. float16 and bfloat16
+round after each op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar, cast
+
+import pluggy
+
+from coregrad.dtypes import DType
+from coregrad.ir.kernel import Array, Param
+from coregrad.ir.ops import CONTRACT_VERSION
+
+__all__ = [
+    "CONTRACT_VERSION",
+    "BackendInfo",
+    "BackendSpec",
+    "Device",
+    "Frame",
+    "Header",
+    "Limits",
+    "hookimpl",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+PROJECT = "coregrad"
+_spec = pluggy.HookspecMarker(PROJECT)
+_impl = pluggy.HookimplMarker(PROJECT)
+
+
+def hookspec(function: F) -> F:
+    """Mark one hook of the contract; the first (only) backend's answer counts."""
+    return cast("F", _spec(firstresult=True)(function))
+
+
+def hookimpl(function: F) -> F:
+    """Mark a backend's implementation of a hook. Argument names and order are the spec's."""
+    return cast("F", _impl(function))
+
+
+@dataclass(frozen=True)
+class BackendInfo:
+    """What a plugin says of itself without importing its driver.
+
+    The entry point (group ``coregrad.backends``) names a function without arguments that returns
+    one. ``impl`` is ``"module:Class"``, imported when the device is first used. ``rank`` places
+    the backend in the automatic choice: ``"gpu"``, then ``"cpu"``, then ``"software"`` (a GPU API
+    run by the CPU), then ``"reference"``. ``needs`` tells a user what to install when it fails.
+    """
+
+    name: str
+    contract: tuple[int, int]
+    impl: str
+    rank: str
+    summary: str = ""
+    needs: str = ""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a device can hold. Scheduling obeys these; nothing else is assumed of a device.
+
+    ``vector_bytes``: bytes of one vector register, 0 for a device without explicit lanes.
+    ``dtypes``: what values may be; a dtype not listed raises when a tensor of it is made.
+    ``max_buffers``: buffer arguments of one kernel. ``threads``, ``local_bytes``: of a work-group.
+    ``private_bytes``: scratch of one grid iteration. ``host_memory``: buffers are host memory.
+    ``float_mod``: lower_mod also takes floats; where it does not, the core writes fmod itself.
+    """
+
+    dtypes: frozenset[DType]
+    vector_bytes: int = 0
+    max_buffers: int = 31
+    threads: int = 1
+    local_bytes: int = 0
+    private_bytes: int = 65536
+    index_bits: int = 64
+    host_memory: bool = False
+    float_mod: bool = True
+
+
+@dataclass(frozen=True)
+class Header:
+    """What is known of a kernel before its body: ``grid`` is the extent of its grid loop, or 1."""
+
+    name: str
+    params: tuple[Param, ...]
+    grid: int
+
+
+class Frame(Protocol):
+    """A kernel under construction: its loops, its reduction variables and its scratch memory."""
+
+    def loop(self, name: str, extent: int, kind: str, lanes: int, resume: bool) -> Iterator[Any]:
+        """Open a loop, yield its index (an int64 value, lanes 1), close it when resumed.
+
+        ``kind`` is "grid" (iterations are independent and shared out over launches or threads;
+        at most one per kernel), "local", "serial" or "unroll". With ``lanes`` > 1 the index
+        advances by that many and the loop stops before an incomplete step; the same loop is
+        then opened once more with ``lanes`` 1 and ``resume`` true, to run from where the other
+        one ended. An eager frame yields once per block of iterations, the index being an array
+        along an axis of its own.
+        """
+
+    def declare(self, name: str, dtype: DType, initial: Any, lanes: int) -> None:
+        """Make a variable that a reduction updates. ``initial`` has one lane: spread it."""
+
+    def read(self, name: str) -> Any:
+        """The variable's value here."""
+
+    def assign(self, name: str, value: Any) -> None:
+        """Give the variable a new value."""
+
+    def allocate(self, array: Array) -> None:
+        """Make scratch memory, uninitialised, for the rest of the enclosing loop."""
+
+    def barrier(self) -> None:
+        """Wait for all threads of the work-group; their local stores are then visible."""
+
+    def broadcast(self, value: Any, dtype: DType, lanes: int) -> Any:
+        """A one-lane value in every lane. (Eager: at the full shape of the open loops.)"""
+
+    def ramp(self, base: Any, stride: int, dtype: DType, lanes: int) -> Any:
+        """base, base + stride, base + 2*stride ...: an integer in every lane."""
+
+    def split(self, value: Any, dtype: DType, lanes: int) -> tuple[Any, Any]:
+        """The lower and the upper half of the lanes, each with half as many (lanes is even)."""
+
+    def finish(self) -> Any:
+        """The program. Style render: the text that DEBUG=4 prints and ``Device.compile`` takes."""
+
+
+class Device(Protocol):
+    """One device: memory and launches. All calls may come from any thread, one at a time."""
+
+    name: str
+    limits: Limits
+
+    def allocate(self, nbytes: int) -> Any:
+        """A buffer of at least ``nbytes`` > 0, contents undefined. Raises OutOfMemory."""
+
+    def free(self, buffer: Any) -> None:
+        """Give a buffer back; pending launches that use it still complete."""
+
+    def copy_in(self, buffer: Any, data: memoryview) -> None:
+        """Copy host bytes to the start of the buffer. The host may change ``data`` afterwards."""
+
+    def copy_out(self, buffer: Any, into: memoryview) -> None:
+        """Copy the start of the buffer to host bytes, after every launch so far has finished."""
+
+    def compile(self, program: Any) -> Any:
+        """Make a finished program callable. Raises CompileError with the compiler's words."""
+
+    def launch(self, compiled: Any, buffers: Sequence[Any], grid: int) -> None:
+        """Run ``compiled`` on ``buffers`` (the order of the header's params) over its grid."""
+
+    def synchronize(self) -> None:
+        """Return when every launch so far has finished."""
+
+
+class Backend(Protocol):
+    """What ``BackendInfo.impl`` names: a class made without arguments, carrying the hooks.
+
+    Optional methods: ``contraction(kernel, emitter) -> program | None`` claims a kernel whose
+    ``contraction`` is set and builds it in the backend's own way (fragments, that is prologues
+    and epilogue, through ``emitter``, hence through the same hooks).
+    """
+
+    style: str  # "render" or "eager"
+
+    def device_count(self) -> int:
+        """How many devices can be opened. Raises BackendUnavailable with the reason for none."""
+
+    def open_device(self, index: int) -> Device:
+        """Open device ``index``."""
+
+    def begin_kernel(self, header: Header, buffers: Sequence[Any] | None) -> Frame:
+        """Start a kernel. Style eager: ``buffers`` are those of this launch, else None."""
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """A backend's hooks frozen to bare functions, by op name; an op it lacks is missing."""
+
+    style: str
+    functions: dict[str, Callable[..., Any]] = field(default_factory=dict)
+
+    def __getitem__(self, op: str) -> Callable[..., Any]:
+        return self.functions[op]
+
+    def __contains__(self, op: str) -> bool:
+        return op in self.functions
+
+
+class BackendSpec:
+    """The 25 hooks. ``frame`` is the kernel under construction; ``lanes`` is 1 or more."""
+
+    @hookspec
+    def lower_load(
+        self,
+        frame: Frame,
+        buffer: Param | Array,
+        index: Any,
+        stride: int | None,
+        gate: Any | None,
+        dtype: DType,
+        lanes: int,
+    ) -> Any:
+        """Read ``buffer[index + lane*stride]``.
+
+        ``stride`` 0 reads one element for all lanes, 1 is contiguous, n strided; None means that
+        ``index`` has its own int64 value in every lane. Where ``gate`` (a bool value, or None)
+        is false the result is 0 and *the address is not touched*: it may lie outside the buffer.
+        bool is stored as a byte, 0 or 1. No alignment beyond the element's own is promised.
+        """
+
+    @hookspec
+    def lower_store(
+        self,
+        frame: Frame,
+        buffer: Param | Array,
+        index: Any,
+        stride: int | None,
+        value: Any,
+        gate: Any | None,
+        dtype: DType,
+        lanes: int,
+    ) -> None:
+        """Write ``value`` to ``buffer[index + lane*stride]``; nothing where ``gate`` is false.
+
+        A store never accumulates. Two iterations of a parallel loop never store to one address.
+        """
+
+    @hookspec
+    def lower_const(self, frame: Frame, value: float, dtype: DType, lanes: int) -> Any:
+        """The Python number ``value`` (already representable in ``dtype``; NaN, infinities and
+        -0.0 included) in every lane."""
+
+    @hookspec
+    def lower_reduce(
+        self, frame: Frame, kind: str, accumulator: Any, value: Any, dtype: DType, lanes: int
+    ) -> Any:
+        """The accumulator with ``value`` folded in, for kind "add", "mul", "max" or "argmax".
+
+        add and mul wrap for integers; an add of floats may be reassociated with the other adds
+        of the same reduction, and fused with the product that feeds it. max is NaN once a NaN
+        was met. For "argmax" ``accumulator`` and ``value`` are pairs (value, int64 index) and so
+        is the result: the larger value wins, NaN beats every number, and of equals (and of two
+        NaNs) the smaller index wins, whichever side it stands on.
+        """
+
+    @hookspec
+    def lower_cast(self, frame: Frame, x: Any, source: DType, dtype: DType, lanes: int) -> Any:
+        """``x`` (of dtype ``source``) as ``dtype``.
+
+        float to int: truncated, saturated at the ends, NaN to 0. int to int: the low bits,
+        sign- or zero-extended by the source's signedness. Anything to bool: ``x != 0``, so NaN
+        is True. bool to number: 0 or 1. To a float: rounded to nearest even, too large is inf.
+        """
+
+    @hookspec
+    def lower_bitcast(self, frame: Frame, x: Any, source: DType, dtype: DType, lanes: int) -> Any:
+        """The bits of ``x`` read as ``dtype``, which has the same width."""
+
+    @hookspec
+    def lower_exp(self, frame: Frame, x: Any, dtype: DType, lanes: int) -> Any:
+        """e to the x. exp(-inf) = 0, exp(inf) = inf, overflow gives inf, underflow is gradual."""
+
+    @hookspec
+    def lower_log(self, frame: Frame, x: Any, dtype: DType, lanes: int) -> Any:
+        """Natural logarithm. log(±0) = -inf, log(x < 0) = NaN, log(inf) = inf; subnormals count."""
+
+    @hookspec
+    def lower_sin(self, frame: Frame, x: Any, quarter: int, dtype: DType, lanes: int) -> Any:
+        """sin(x + quarter*pi/2) for quarter 0 to 3, so that quarter 1 is an exact cosine.
+
+        Any finite x is reduced properly; ±inf gives NaN; sin(-0.0) is -0.0 for quarter 0.
+        """
+
+    @hookspec
+    def lower_sqrt(self, frame: Frame, x: Any, dtype: DType, lanes: int) -> Any:
+        """Square root. sqrt(-0.0) = -0.0, sqrt(x < 0) = NaN."""
+
+    @hookspec
+    def lower_trunc(self, frame: Frame, x: Any, dtype: DType, lanes: int) -> Any:
+        """Round towards zero. The sign of zero is kept; infinities and NaN stay."""
+
+    @hookspec
+    def lower_add(self, frame: Frame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
+        """Sum. Integers wrap; floats are rounded to nearest even."""
+
+    @hookspec
+    def lower_mul(self, frame: Frame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
+        """Product. Integers wrap; floats are rounded to nearest even."""
+
+    @hookspec
+    def lower_div(self, frame: Frame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
+        """Quotient of floats. x/0 is ±inf, 0/0 is NaN."""
+
+    @hookspec
+    def lower_idiv(self, frame: Frame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
+        """Integer quotient, rounded towards zero. ``b`` is never 0, nor -1 with the smallest a."""
+
+    @hookspec
+    def lower_mod(self, frame: Frame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
+        """Remainder ``a - trunc(a/b)*b``, exact, with the sign of ``a``.
+
+        For integers guarded like idiv. For floats (unless ``Limits.float_mod`` is false) it
+        is C's fmod: NaN for b = 0 or infinite a; a for infinite b.
+        """
+
+    @hookspec
+    def lower_max(self, frame: Frame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
+        """The larger; NaN if either is NaN; of +0.0 and -0.0 either."""
+
+    @hookspec
+    def lower_lt(self, frame: Frame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
+        """The bool ``a < b``; ``dtype`` is the operands'. False if either is NaN."""
+
+    @hookspec
+    def lower_ne(self, frame: Frame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
+        """The bool ``a != b``; ``dtype`` is the operands'. True if either is NaN."""
+
+    @hookspec
+    def lower_and(self, frame: Frame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
+        """Bitwise and, of integers or bools."""
+
+    @hookspec
+    def lower_or(self, frame: Frame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
+        """Bitwise or, of integers or bools."""
+
+    @hookspec
+    def lower_xor(self, frame: Frame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
+        """Bitwise exclusive or, of integers or bools."""
+
+    @hookspec
+    def lower_shl(self, frame: Frame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
+        """``a << b`` for 0 <= b < width; bits shifted out are lost."""
+
+    @hookspec
+    def lower_shr(self, frame: Frame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
+        """``a >> b`` for 0 <= b < width; signed types copy the sign."""
+
+    @hookspec
+    def lower_where(
+        self, frame: Frame, condition: Any, a: Any, b: Any, dtype: DType, lanes: int
+    ) -> Any:
+        """``a`` where the bool ``condition`` is true, else ``b``: a selection, both are computed."""

@@ -1,0 +1,92 @@
+"""The tensor level: an immutable, interned graph of nodes; it knows no device and computes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+from weakref import WeakValueDictionary
+
+from coregrad.dtypes import DType
+from coregrad.ir.ops import Op
+
+Shape = tuple[int, ...]
+
+
+class Node:
+    """One operation on whole tensors. Build nodes with :mod:`coregrad.ir.build`, which checks them.
+
+    Pure nodes are interned: the same op on the same sources is the same object, so equality is
+    identity. Nodes with an identity of their own (buffer, leaf, custom) carry it in ``arg``.
+    ``buffer`` is set once by the engine, when the value has been computed: a buffer node.
+    """
+
+    __slots__ = ("__weakref__", "arg", "buffer", "dtype", "op", "shape", "src")
+
+    op: Op
+    src: tuple[Node, ...]
+    arg: Any
+    dtype: DType
+    shape: Shape
+    buffer: Node | None
+
+    def __repr__(self) -> str:
+        return f"<{self.op} {self.dtype.name}{list(self.shape)}>"
+
+
+_interned: WeakValueDictionary[tuple[Any, ...], Node] = WeakValueDictionary()
+
+
+def intern(op: Op, src: tuple[Node, ...], arg: Any, dtype: DType, shape: Shape) -> Node:
+    """The node with these fields. Sources are compared by identity, ``arg`` by equality."""
+    key = (op, arg, dtype, shape, *map(id, src))
+    found = _interned.get(key)
+    if found is not None:
+        return found
+    made = Node.__new__(Node)
+    made.op = op
+    made.src = src
+    made.arg = arg
+    made.dtype = dtype
+    made.shape = shape
+    made.buffer = None
+    _interned[key] = made
+    return made
+
+
+def toposort(
+    roots: Iterable[Node], sources: Callable[[Node], Iterable[Node]] = lambda n: n.src
+) -> list[Node]:
+    """Every node under ``roots``, sources before users, each once; iterative, linear time."""
+    order: list[Node] = []
+    seen: set[Node] = set()
+    stack: list[tuple[Node, Iterator[Node]]] = []
+    for root in roots:
+        if root in seen:
+            continue
+        seen.add(root)
+        stack.append((root, iter(sources(root))))
+        while stack:
+            node, rest = stack[-1]
+            for child in rest:
+                if child not in seen:
+                    seen.add(child)
+                    stack.append((child, iter(sources(child))))
+                    break
+            else:
+                order.append(node)
+                stack.pop()
+    return order
+
+
+def show(roots: Iterable[Node]) -> str:
+    """The graph as text, one line per node, sources first."""
+    names: dict[Node, str] = {}
+    lines = []
+    for node in toposort(roots):
+        names[node] = f"%{len(names)}"
+        parts = [names[s] for s in node.src]
+        if node.arg is not None:
+            parts.append(str(node.arg))
+        shape = ",".join(map(str, node.shape))
+        lines.append(f"{names[node]}: {node.dtype.name}[{shape}] = {node.op}({', '.join(parts)})")
+    return "\n".join(lines)
