@@ -141,27 +141,50 @@ def promote(a: DType, b: DType) -> DType:
 
 
 def to_bits(value: float | bool, dtype: DType) -> int:
-    """The stored bits of ``value`` rounded to ``dtype``; integers must fit (else DTypeError)."""
-    if dtype is bfloat16:
-        word = to_bits(value, float32)
-        if math.isnan(value):
-            return 0x7FC0
-        return ((word + 0x7FFF + ((word >> 16) & 1)) >> 16) & 0xFFFF
-    if dtype.is_float:
-        number = float(value) if abs(value) < 2**1024 else math.copysign(math.inf, value)
-        try:
-            data = struct.pack("<" + dtype.code, number)
-        except OverflowError:  # rounds to infinity, as IEEE 754 says and struct refuses
-            data = struct.pack("<" + dtype.code, math.copysign(math.inf, number))
-        return int.from_bytes(data, "little")
+    """The stored bits of ``value`` rounded to nearest even; integers must fit (else DTypeError)."""
     if dtype is bool_:
         return int(bool(value))
+    if dtype.is_float:
+        return _float_bits(_as_double(value, dtype), dtype)
     if not dtype.min <= value <= dtype.max or value != int(value):
         raise DTypeError(
             f"{value!r} does not fit {dtype.name} ({dtype.min} .. {dtype.max}); "
             "cast the tensor to a wider dtype first"
         )
     return int(value) & ((1 << dtype.bits) - 1)
+
+
+def _as_double(value: float | bool, dtype: DType) -> float:
+    """``value`` as a double that rounds to the same number of ``dtype`` as ``value`` itself."""
+    if isinstance(value, int) and dtype is not float64:
+        excess = max(0, abs(value).bit_length() - 53)
+        odd = abs(value) >> excess
+        odd |= (odd << excess) != abs(value)  # to odd: rounding again is then the same as once
+        value = (odd << excess) * (-1 if value < 0 else 1)
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def _float_bits(number: float, dtype: DType) -> int:
+    if dtype is bfloat16:
+        return _bfloat16_bits(number)
+    try:
+        data = struct.pack("<" + dtype.code, number)
+    except OverflowError:  # rounds to infinity, as IEEE 754 says and struct refuses
+        data = struct.pack("<" + dtype.code, math.copysign(math.inf, number))
+    return int.from_bytes(data, "little")
+
+
+def _bfloat16_bits(number: float) -> int:
+    if math.isnan(number):
+        return 0x7FC0
+    word = _float_bits(number, float32)
+    single = from_bits(word, float32)
+    if single != number and word % 2 == 0:  # to odd: rounding again is then the same as once
+        word += 1 if abs(single) < abs(number) else -1
+    return ((word + 0x7FFF + ((word >> 16) & 1)) >> 16) & 0xFFFF
 
 
 def from_bits(bits: int, dtype: DType) -> int | float | bool:

@@ -1,7 +1,8 @@
 """Checked constructors of graph nodes: every shape and dtype error starts here, at the call.
 
 Element-wise constructors want equal shapes and dtypes: broadcasting and promotion are the user
-level's business. Small exact simplifications that make graphs shorter are done on the spot.
+level's business. Small exact simplifications that make graphs shorter are done on the spot, but
+never past a node that has been computed: beneath it the work would be done again.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def buffer(storage: Any, dtype: DType, shape: Shape) -> Node:
 
 
 def alu(op: Op, *src: Node, arg: Any = None) -> Node:
-    """An element-wise op on operands of one shape (and, the condition of where apart, one dtype)."""
+    """An element-wise op on operands of one shape and (the condition of where apart) one dtype."""
     operands = src[1:] if op is ops.WHERE else src
     first = operands[0]
     for other in src:
@@ -63,7 +64,9 @@ def alu(op: Op, *src: Node, arg: Any = None) -> Node:
             raise DTypeError(f"{op}: dtypes {names} differ; cast the operands to one dtype")
     _check_domain(op, first.dtype)
     if op is ops.WHERE and src[0].dtype is not dtypes.bool_:
-        raise DTypeError(f"where: the condition is {src[0].dtype.name}, not bool; compare it with 0")
+        raise DTypeError(
+            f"where: the condition is {src[0].dtype.name}, not bool; compare it with 0"
+        )
     return intern(op, src, arg, dtypes.bool_ if op.result == "bool" else first.dtype, first.shape)
 
 
@@ -80,10 +83,11 @@ _DOMAINS = {
 }
 
 
-def _check_domain(op: Op, dtype: DType) -> None:
-    if not _DOMAINS[op.domain](dtype):
+def _check_domain(op: Op, dtype: DType, domain: str = "") -> None:
+    domain = domain or op.domain
+    if not _DOMAINS[domain](dtype):
         wanted = {"number": "a number dtype", "float": "a float dtype", "int": "an integer dtype",
-                  "bits": "an integer dtype or bool"}[op.domain]  # fmt: skip
+                  "bits": "an integer dtype or bool"}[domain]  # fmt: skip
         raise DTypeError(f"{op}: {dtype.name} is not {wanted}; cast the tensor first")
 
 
@@ -259,9 +263,10 @@ def shr(a: Node, b: Node) -> Node:
 
 def _guarded_shift(op: Op, a: Node, b: Node) -> Node:
     width = a.dtype.bits
-    if b.op is ops.CONST and a.dtype is b.dtype and 0 <= dtypes.from_bits(b.arg, b.dtype) < width:
+    if a.dtype is not b.dtype or not a.dtype.is_int:
+        return alu(op, a, b)  # raises the right error
+    if b.op is ops.CONST and 0 <= dtypes.from_bits(b.arg, b.dtype) < width:
         return alu(op, a, b)
-    _check_domain(op, a.dtype)
     inside = lt(bitcast(b, _unsigned(b.dtype)), const(width, _unsigned(b.dtype), b.shape))
     if op is ops.SHR and a.dtype.kind == "int":
         return alu(op, a, where(inside, b, const_like(b, width - 1)))
@@ -317,7 +322,7 @@ def reshape(x: Node, shape: Sequence[int]) -> Node:
             f"reshape: shape {x.shape} has {math.prod(x.shape)} elements, {shape} "
             f"{math.prod(shape)}; give a shape with as many"
         )
-    if x.op is ops.RESHAPE:
+    if x.op is ops.RESHAPE and x.buffer is None:
         return reshape(x.src[0], shape)
     if x.op is ops.CONST:
         return intern(ops.CONST, (), x.arg, x.dtype, shape)
@@ -334,7 +339,7 @@ def permute(x: Node, axes: Sequence[int]) -> Node:
         )
     if axes == tuple(range(len(axes))):
         return x
-    if x.op is ops.PERMUTE:
+    if x.op is ops.PERMUTE and x.buffer is None:
         return permute(x.src[0], tuple(x.arg[a] for a in axes))
     shape = tuple(x.shape[a] for a in axes)
     if x.op is ops.CONST:
@@ -356,7 +361,7 @@ def expand(x: Node, shape: Sequence[int]) -> Node:
         )
     if x.op is ops.CONST:
         return intern(ops.CONST, (), x.arg, x.dtype, shape)
-    if x.op is ops.EXPAND:
+    if x.op is ops.EXPAND and x.buffer is None:
         return expand(x.src[0], shape)
     return intern(ops.EXPAND, (x,), shape, x.dtype, shape)
 
@@ -408,7 +413,8 @@ def window(x: Node, axis: int, size: int, stride: int = 1, dilation: int = 1) ->
     if size < 1 or stride < 1 or dilation < 1 or span > x.shape[axis]:
         raise ShapeError(
             f"window: {size} taps with dilation {dilation} span {span} elements, stride {stride}, "
-            f"but axis {axis} of shape {x.shape} has {x.shape[axis]}; pad it or use a smaller window"
+            f"but axis {axis} of shape {x.shape} has {x.shape[axis]}; "
+            "pad it or use a smaller window"
         )
     count = (x.shape[axis] - span) // stride + 1
     shape = (*x.shape[:axis], count, *x.shape[axis + 1 :], size)
@@ -422,8 +428,11 @@ def fold(x: Node, axis: int, length: int, stride: int = 1, dilation: int = 1) ->
     _check_axes("fold", x, (axis,))
     _check_domain(ops.FOLD, x.dtype)
     span = dilation * (x.shape[-1] - 1) + 1
-    if len(x.shape) < 2 or axis == len(x.shape) - 1 or span > length or (
-        (length - span) // stride + 1 != x.shape[axis]
+    if (
+        len(x.shape) < 2
+        or axis == len(x.shape) - 1
+        or span > length
+        or ((length - span) // stride + 1 != x.shape[axis])
     ):
         raise ShapeError(
             f"fold: shape {x.shape} is no window (axis {axis}, stride {stride}, dilation "
@@ -435,13 +444,17 @@ def fold(x: Node, axis: int, length: int, stride: int = 1, dilation: int = 1) ->
 
 def cat(parts: Sequence[Node], axis: int) -> Node:
     """Tensors of one dtype, equal in all other axes, one after the other along ``axis``."""
+    if not parts:
+        raise ShapeError("cat: no tensors were given; pass at least one")
     first = parts[0]
     _check_axes("cat", first, (axis,))
     for part in parts:
         if part.dtype is not first.dtype:
-            raise DTypeError(f"cat: dtypes {first.dtype.name} and {part.dtype.name} differ")
-        same = part.shape[:axis] == first.shape[:axis] and part.shape[axis + 1 :] == first.shape[axis + 1 :]
-        if len(part.shape) != len(first.shape) or not same:
+            raise DTypeError(
+                f"cat: dtypes {first.dtype.name} and {part.dtype.name} differ; "
+                "cast the tensors to one dtype"
+            )
+        if _outside(part, axis) != _outside(first, axis):
             raise ShapeError(
                 f"cat: shapes {first.shape} and {part.shape} differ outside axis {axis}"
             )
@@ -453,14 +466,21 @@ def cat(parts: Sequence[Node], axis: int) -> Node:
     return intern(ops.CAT, filled, axis, first.dtype, shape)
 
 
+def _outside(x: Node, axis: int) -> tuple[Shape, Shape]:
+    return x.shape[:axis], x.shape[axis + 1 :]
+
+
 # ---- data-dependent ----------------------------------------------------------------------------
 
 
 def check(index: Node, length: int, where_made: str) -> Node:
     """The index counted from 0 (negative ones from the end); outside [-length, length) it is an
-    error at the next synchronisation, whose message says ``where_made``."""
+    error at the next synchronisation, whose message says ``where_made``. An index too narrow to
+    be counted so (-1 of 200, in int8) is widened."""
     if not index.dtype.is_int:
         raise DTypeError(f"index: {index.dtype.name} is no integer dtype; cast the index to int64")
+    if index.dtype.kind == "int" and length - 1 > index.dtype.max:
+        index = cast(index, dtypes.int32 if length - 1 <= dtypes.int32.max else dtypes.int64)
     return intern(ops.CHECK, (index,), (length, where_made), index.dtype, index.shape)
 
 
@@ -477,13 +497,24 @@ def gather(x: Node, index: Node) -> Node:
 def scatter(base: Node, index: Node, value: Node, kind: str) -> Node:
     """``base`` with ``base[index[i]]`` set to ``value[i]`` (kind "set": the last one stays) or
     increased by it (kind "add"), in source order; the same answer every time."""
+    if not index.dtype.is_int:
+        raise DTypeError(
+            f"scatter: {index.dtype.name} is no integer dtype; cast the index to int64"
+        )
+    if not base.shape:
+        raise ShapeError("scatter: a 0-d tensor has no axis to index")
     if len(index.shape) != 1 or value.shape != index.shape + base.shape[1:]:
         raise ShapeError(
             f"scatter: value of shape {value.shape} does not fit index {index.shape} into "
             f"{base.shape}"
         )
     if value.dtype is not base.dtype:
-        raise DTypeError(f"scatter: dtypes {base.dtype.name} and {value.dtype.name} differ")
+        raise DTypeError(
+            f"scatter: dtypes {base.dtype.name} and {value.dtype.name} differ; "
+            "cast the value to the base's dtype"
+        )
+    if kind == "add":
+        _check_domain(ops.SCATTER, base.dtype, "number")
     return intern(ops.SCATTER, (base, index, value), kind, base.dtype, base.shape)
 
 

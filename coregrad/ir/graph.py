@@ -1,4 +1,4 @@
-"""The tensor level: an immutable, interned graph of nodes; it knows no device and computes nothing."""
+"""The tensor level: an immutable graph of interned nodes; it knows no device, computes nothing."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ class Index:
     def show(self, names: Mapping[Any, str]) -> str:
         """The expression as text; ``names`` names the values inside opaque atoms."""
         parts = [
-            _show(atom, names) if c == 1 else f"{c}*{_show(atom, names)}" for atom, c in self.terms
+            _show(atom, names) if c == 1 else _show_scaled(atom, c, names) for atom, c in self.terms
         ]
         if self.const or not parts:
             parts.append(str(self.const))
@@ -217,7 +217,9 @@ def unflatten(position: Index, shape: Sequence[int]) -> tuple[Index, ...]:
     return tuple(reversed(out))
 
 
-def reshape(indices: Sequence[Index], shape: Sequence[int], source: Sequence[int]) -> tuple[Index, ...]:
+def reshape(
+    indices: Sequence[Index], shape: Sequence[int], source: Sequence[int]
+) -> tuple[Index, ...]:
     """Where element ``indices`` of a tensor of ``shape`` stands in one of shape ``source``.
 
     Axes are matched in groups of equal size first, so that only what was really merged or
@@ -337,7 +339,7 @@ def _mod(x: Index, d: int) -> Index:
 
 
 def _units(x: Index, d: int) -> list[int]:
-    """Common divisors of ``d`` and some coefficient, largest first: candidates for :func:`_split`."""
+    """Common divisors of ``d`` and a coefficient, largest first: candidates for :func:`_split`."""
     return sorted({g for _, c in x.terms if (g := gcd(c, d)) > 1}, reverse=True)
 
 
@@ -367,4 +369,10 @@ def _show(atom: Atom, names: Mapping[Any, str]) -> str:
     if isinstance(atom, Opaque):
         return names.get(atom.value, atom.name)
     sign = "//" if isinstance(atom, Quotient) else "%"
-    return f"({atom.x.show(names)}){sign}{atom.divisor}"
+    x = atom.x.show(names)
+    return f"{x}{sign}{atom.divisor}" if x.isidentifier() else f"({x}){sign}{atom.divisor}"
+
+
+def _show_scaled(atom: Atom, factor: int, names: Mapping[Any, str]) -> str:
+    text = _show(atom, names)
+    return f"{factor}*({text})" if isinstance(atom, Quotient | Remainder) else f"{factor}*{text}"

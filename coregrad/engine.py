@@ -1,0 +1,512 @@
+"""realize: from graph nodes to values in a device's memory. The only owner of buffers.
+
+An expression is looked up by its structure first: nodes in walk order, leaves numbered, float
+constants left open. Only a structure never seen before is simplified, scheduled, lowered and
+compiled; otherwise its kernels are launched on new buffers at once.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from weakref import WeakSet
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coregrad import config, dtypes, plugins
+from coregrad.dtypes import DType
+from coregrad.errors import IndexRangeError, UnsupportedOp
+from coregrad.ir import build, emit, graph, kernel, legalize, loops, ops, simplify, split, verify
+from coregrad.ir.graph import Node
+from coregrad.ir.schedule import Task, schedule
+
+KEPT = frozenset((0.0, 1.0, -1.0, 0.5, 2.0))  # float constants that stay in the code
+
+
+class Storage:
+    """Bytes in a device's memory; given back when nobody holds it."""
+
+    __slots__ = ("__weakref__", "_device", "device", "nbytes", "raw")
+
+    def __init__(self, device: str, nbytes: int):
+        self.device = device
+        self.nbytes = nbytes
+        self._device = plugins.open_device(device).device
+        self.raw = self._device.allocate(nbytes) if nbytes else None
+
+    def __del__(self) -> None:
+        if getattr(self, "raw", None) is not None:
+            self._device.free(self.raw)
+
+    def __repr__(self) -> str:
+        return f"<{self.nbytes} bytes on {self.device}>"
+
+
+class Owner(Protocol):
+    """A tensor, as far as the engine knows it: a name for a node on a device."""
+
+    node: Node
+    device: str
+
+    def realized(self) -> None:
+        """Called when the node has been computed along with others."""
+
+
+_lock = threading.RLock()
+_plans: dict[tuple[Any, ...], _Entry] = {}
+_owners: WeakSet[Any] = WeakSet()
+launches: list[str] | None = None  # a list here records the name of every kernel launched
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+# ---- what the user level calls -----------------------------------------------------------------
+
+
+def watch(owner: Owner) -> None:
+    """Compute this tensor too when something is realised that shares work with it."""
+    _owners.add(owner)
+
+
+def resolve(node: Node) -> Node:
+    """The node without markers; its buffer, if it has been computed."""
+    while node.buffer is None and node.op in ops.MARKERS:
+        node = node.src[0]
+    return node.buffer or node
+
+
+def realize(nodes: Sequence[Node], device: str) -> None:
+    """Compute ``nodes`` on ``device``; afterwards each has its ``buffer``.
+
+    Raises IndexRangeError for an index out of range, and then computes nothing.
+    """
+    with _lock:
+        _transfer(nodes)
+        wanted = [n for n in nodes if resolve(n).op is not ops.BUFFER]
+        if wanted:
+            _compute(wanted, device)
+        for node in nodes:
+            _settle(node)
+
+
+def read(node: Node, device: str) -> NDArray[Any]:
+    """The values of ``node`` as a fresh array of its stored dtype (bfloat16 as uint16)."""
+    realize([node], device)
+    storage = resolve(node).arg
+    out = np.empty(node.shape, node.dtype.storage)
+    if out.size:
+        plugins.open_device(device).device.copy_out(storage.raw, _bytes(out))
+    return out
+
+
+def from_host(array: NDArray[Any], dtype: DType, device: str) -> Node:
+    """A node holding a copy of ``array``, whose NumPy dtype is the stored one of ``dtype``."""
+    active = plugins.open_device(device)
+    if dtype not in active.device.limits.dtypes:
+        raise UnsupportedOp(
+            f"{device} has no {dtype.name}; it has "
+            f"{', '.join(d.name for d in dtypes.ALL if d in active.device.limits.dtypes)}"
+        )
+    data = np.ascontiguousarray(array, dtype.storage)
+    storage = Storage(device, data.nbytes)
+    if data.nbytes:
+        active.device.copy_in(storage.raw, _bytes(data))
+    return build.buffer(storage, dtype, array.shape)
+
+
+def _bytes(array: NDArray[Any]) -> memoryview:
+    return memoryview(array.reshape(-1).view(np.uint8))
+
+
+# ---- markers, copies, companions ---------------------------------------------------------------
+
+
+def _settle(node: Node) -> None:
+    """Let every marker over a computed node have its buffer, and forget what none needs again."""
+    done = resolve(node)
+    while node.buffer is None and node is not done:
+        node.buffer = done
+        inner = node.src[0]
+        if node.op is ops.DETACH:  # no gradient passes: what is beneath will not be asked for
+            node.src = ()
+        node = inner
+
+
+def _sources(node: Node) -> list[Node]:
+    return [] if node.op is ops.BUFFER else [resolve(s) for s in node.src]
+
+
+def _transfer(nodes: Iterable[Node]) -> None:
+    """Carry out the copies between devices under ``nodes``, lowest first."""
+    for node in graph.toposort([resolve(n) for n in nodes], _sources):
+        if node.op is ops.COPY and node.buffer is None:
+            source, target = node.arg
+            node.buffer = from_host(read(node.src[0], source), node.dtype, target)
+
+
+def _companions(order: Sequence[Node], device: str) -> list[Any]:
+    """Live tensors still to be computed that share a reduction with the nodes in ``order``."""
+    shared: dict[Node, bool] = {}
+    for node in order:
+        shared[node] = node.op in _WORK or any(shared[s] for s in _sources(node))
+    if not any(shared.values()):
+        return []
+    found = []
+    for owner in list(_owners):
+        if owner.device != device or owner.node.buffer is not None:
+            continue
+        root = resolve(owner.node)
+        if root.op is ops.BUFFER or root in shared:
+            if shared.get(root):
+                found.append(owner)
+            continue
+        if _reaches(root, shared):
+            found.append(owner)
+    return found
+
+
+_WORK = frozenset((ops.REDUCE, ops.FOLD, ops.SCATTER))
+
+
+def _reaches(root: Node, shared: dict[Node, bool]) -> bool:
+    stack, seen = [root], {root}
+    while stack:
+        for source in _sources(stack.pop()):
+            if shared.get(source):
+                return True
+            if source not in seen and source not in shared:
+                if source.op is ops.COPY:
+                    return False
+                seen.add(source)
+                stack.append(source)
+    return False
+
+
+# ---- plans -------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Step:
+    """One launch: what to launch, and where each argument comes from."""
+
+    kernel: kernel.Kernel
+    compiled: Any
+    operands: list[int]  # slots
+    frees: list[int] = field(default_factory=list)  # slots not needed afterwards
+    work: int = 0
+    moved: int = 0
+
+
+@dataclass(eq=False)
+class Plan:
+    """The compiled form of a structure. Slots: leaves, then float blocks, then temporaries."""
+
+    steps: list[Step]
+    sizes: list[int]  # bytes of each temporary
+    blocks: list[DType]  # dtypes of the float blocks
+    results: list[int]  # the slot of each root
+    error: int | None  # the slot of the error word
+
+
+@dataclass(eq=False)
+class _Entry:
+    floats: tuple[float, ...]
+    baked: Plan
+    general: Plan | None = None
+
+
+@dataclass(eq=False)
+class _Walk:
+    """One expression in walk order: its key, leaves, open constants and index checks."""
+
+    order: list[Node]
+    key: tuple[Any, ...]
+    leaves: list[Node]
+    floats: list[tuple[Node, float]]
+    checks: list[Node]
+
+
+def _walk(roots: Sequence[Node], device: str) -> _Walk:
+    order = graph.toposort(roots, _sources)
+    number: dict[Node, int] = {}
+    storages: dict[int, int] = {}
+    key: list[Any] = [device, config.get("COREGRAD_FUSION")]
+    walk = _Walk(order, (), [], [], [])
+    for i, node in enumerate(order):
+        number[node] = i
+        op = node.op
+        if op is ops.BUFFER:
+            leaf = storages.setdefault(id(node.arg), len(storages))
+            walk.leaves.append(node)
+            key.append((op, node.dtype, node.shape, leaf))
+        elif op is ops.CONST:
+            if node.dtype.is_float and _is_open(node):
+                walk.floats.append((node, node.arg))
+                key.append((op, node.dtype, node.shape))
+            else:
+                key.append((op, node.arg, node.dtype, node.shape))
+        elif op is ops.CHECK:
+            walk.checks.append(node)
+            key.append((op, node.arg[0], number[resolve(node.src[0])]))
+        else:
+            key.append((op, node.arg, node.dtype, node.shape, *[number[s] for s in _sources(node)]))
+    key.append(tuple(number[r] for r in roots))
+    walk.key = tuple(key)
+    return walk
+
+
+def _is_open(node: Node) -> bool:
+    value = dtypes.from_bits(node.arg, node.dtype)
+    return value not in KEPT and math.isfinite(value)
+
+
+def _compute(nodes: Sequence[Node], device: str) -> None:
+    roots = list(dict.fromkeys(resolve(n) for n in nodes))
+    order = graph.toposort(roots, _sources)
+    companions = _companions(order, device)
+    roots = list(dict.fromkeys([*roots, *(resolve(o.node) for o in companions)]))
+    walk = _walk(roots, device)
+    values = tuple(bits for _, bits in walk.floats)
+    entry = _plans.get(walk.key)
+    if entry is None:
+        entry = _plans[walk.key] = _Entry(values, _compile(walk, roots, device, open_floats=False))
+    plan = entry.baked
+    if values != entry.floats:
+        if entry.general is None:
+            entry.general = _compile(walk, roots, device, open_floats=True)
+        plan = entry.general
+    _run(plan, walk, roots, device)
+    for owner in companions:
+        _settle(owner.node)
+        owner.realized()
+
+
+def _compile(walk: _Walk, roots: Sequence[Node], device: str, open_floats: bool) -> Plan:
+    """Simplify, schedule, lower and compile an expression, whose leaves become slots."""
+    active = plugins.open_device(device)
+    limits = active.device.limits
+    made: dict[Node, Node] = {}
+    slots: dict[Any, int] = {}
+    tokens: dict[int, _Slot] = {}
+    blocks: list[DType] = []
+    leaf_slots = _leaf_slots(walk)
+    opened = _open_blocks(walk, blocks, slots, max(leaf_slots.values(), default=-1) + 1) if open_floats else {}
+    for node in walk.order:
+        if node.op is ops.BUFFER:
+            slot = leaf_slots[id(node.arg)]
+            token = tokens.setdefault(slot, _Slot(slot))
+            slots[token] = slot
+            made[node] = build.buffer(token, node.dtype, node.shape)
+        elif node in opened:
+            made[node] = opened[node]
+        elif math.prod(node.shape) == 0:
+            made[node] = build.const(0, node.dtype, node.shape)
+        else:
+            src = tuple(made[s] for s in _sources(node))
+            made[node] = graph.intern(node.op, src, node.arg, node.dtype, node.shape)
+    targets = split.split(simplify.simplify([made[r] for r in roots]))
+    verify.verify_graph(targets)
+    checks = _check_numbers(walk, targets)
+    if config.debug() >= 5:
+        _print(graph.show(targets))
+    stored = [t for t in map(_unviewed, targets) if t.op is not ops.BUFFER and math.prod(t.shape)]
+    tasks = schedule(list(dict.fromkeys(stored)), limits, checks, config.get("COREGRAD_FUSION") != "0")
+    return _assemble(tasks, targets, slots, blocks, active)
+
+
+class _Slot:
+    """Stands for a leaf of the expression while it is compiled."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int):
+        self.number = number
+
+    def __repr__(self) -> str:
+        return f"leaf {self.number}"
+
+
+def _leaf_slots(walk: _Walk) -> dict[int, int]:
+    slots: dict[int, int] = {}
+    for node in walk.leaves:
+        slots.setdefault(id(node.arg), len(slots))
+    return slots
+
+
+def _open_blocks(
+    walk: _Walk, blocks: list[DType], slots: dict[Any, int], first: int
+) -> dict[Node, Node]:
+    """Open constants as elements of one small buffer per dtype."""
+    out: dict[Node, Node] = {}
+    for dtype in dict.fromkeys(node.dtype for node, _ in walk.floats):
+        members = [node for node, _ in walk.floats if node.dtype is dtype]
+        token = _Slot(first + len(blocks))
+        slots[token] = token.number
+        blocks.append(dtype)
+        block = build.buffer(token, dtype, (len(members),))
+        for i, node in enumerate(members):
+            one = build.shrink(block, ((i, i + 1),))
+            flat = build.reshape(one, (1,) * len(node.shape))
+            out[node] = build.expand(flat, node.shape)
+    return out
+
+
+def _check_numbers(walk: _Walk, targets: Sequence[Node]) -> dict[Node, int]:
+    """The number a kernel reports for each index check: its place in the walk, from 1."""
+    places = {node.arg: i + 1 for i, node in enumerate(walk.checks)}
+    return {n: places[n.arg] for n in graph.toposort(targets) if n.op is ops.CHECK}
+
+
+def _unviewed(node: Node) -> Node:
+    """The node whose buffer this one can simply share."""
+    while node.op is ops.RESHAPE:
+        node = node.src[0]
+    return node
+
+
+def _assemble(
+    tasks: Sequence[Task],
+    targets: Sequence[Node],
+    slots: dict[Any, int],
+    blocks: list[DType],
+    active: plugins.Active,
+) -> Plan:
+    base = len(slots)
+    place: dict[Node, int] = {}
+    sizes: list[int] = []
+    error: int | None = None
+    steps: list[Step] = []
+
+    def slot(node: Node) -> int:
+        if node.op is ops.BUFFER:
+            return slots[node.arg]
+        if node not in place:
+            place[node] = base + len(sizes)
+            sizes.append(math.prod(node.shape) * node.dtype.itemsize)
+        return place[node]
+
+    for task in tasks:
+        if task.initial is not None:
+            place[task.outputs[0]] = slot(task.initial)
+        sources = iter(task.sources)
+        outputs = iter(task.outputs)
+        operands = []
+        for param in task.kernel.params:
+            if param.role == "error":
+                if error is None:
+                    error = base + len(sizes)
+                    sizes.append(param.dtype.itemsize)
+                operands.append(error)
+            else:
+                operands.append(slot(next(sources if param.role == "in" else outputs)))
+        steps.append(_step(task.kernel, operands, active))
+    results = [slot(_unviewed(t)) if math.prod(t.shape) else -1 for t in targets]
+    _plan_frees(steps, base, {*results, error})
+    return Plan(steps, sizes, blocks, results, error)
+
+
+def _step(made: kernel.Kernel, operands: list[int], active: plugins.Active) -> Step:
+    limits = active.device.limits
+    made = legalize.legalize(made, active.hooks, limits)
+    verify.verify_kernel(made)
+    if config.debug() >= 3:
+        _print(str(made))
+    work = loops.total_work(made.body)
+    moved = sum(p.size * p.dtype.itemsize for p in made.params)
+    if active.hooks.style == "eager":
+        return Step(made, made, operands, work=work, moved=moved)
+    program = emit.emit(made, active.backend, active.hooks, limits)
+    if config.debug() >= 4:
+        _print(str(program))
+    return Step(made, active.device.compile(program), operands, work=work, moved=moved)
+
+
+def _plan_frees(steps: Sequence[Step], base: int, kept: set[int | None]) -> None:
+    """Let every step name the temporaries that no later step reads."""
+    seen: set[int] = set()
+    for step in reversed(steps):
+        for slot in step.operands:
+            if slot >= base and slot not in kept and slot not in seen:
+                step.frees.append(slot)
+            seen.add(slot)
+
+
+# ---- running -----------------------------------------------------------------------------------
+
+
+def _run(plan: Plan, walk: _Walk, roots: Sequence[Node], device: str) -> None:
+    active = plugins.open_device(device)
+    held: list[Storage | None] = list({id(n.arg): n.arg for n in walk.leaves}.values())
+    for dtype in plan.blocks:
+        members = [bits for node, bits in walk.floats if node.dtype is dtype]
+        held.append(from_host(np.array(members, f"uint{dtype.bits}").view(dtype.storage), dtype, device).arg)
+    base = len(held)
+    held += [None] * len(plan.sizes)
+    if plan.error is not None:
+        word = held[plan.error] = Storage(device, 4)
+        active.device.copy_in(word.raw, _bytes(np.zeros(1, np.int32)))
+    debug = config.debug()
+    for step in plan.steps:
+        buffers = []
+        for slot in step.operands:
+            storage = held[slot]
+            if storage is None:
+                storage = held[slot] = Storage(device, plan.sizes[slot - base])
+            buffers.append(storage.raw)
+        _launch(step, buffers, active, debug)
+        for slot in step.frees:
+            held[slot] = None
+    if plan.error is not None:
+        _raise_index_errors(held[plan.error], walk, active)
+    for root, slot in zip(roots, plan.results, strict=True):
+        storage = held[slot] if slot >= 0 else Storage(device, 0)
+        root.buffer = build.buffer(storage, root.dtype, root.shape)
+    if debug >= 1:
+        _print(f"{device}: {len(plan.steps)} kernels for {len(roots)} results")
+
+
+def _launch(step: Step, buffers: list[Any], active: plugins.Active, debug: int) -> None:
+    if launches is not None:
+        launches.append(step.kernel.name)
+    start = time.perf_counter() if debug >= 2 else 0.0
+    if active.hooks.style == "eager":
+        emit.emit(step.kernel, active.backend, active.hooks, active.device.limits, buffers)
+    else:
+        active.device.launch(step.compiled, buffers, step.kernel.grid)
+    if debug >= 2:
+        active.device.synchronize()
+        took = max(time.perf_counter() - start, 1e-9)
+        _print(
+            f"{active.name:8} {step.kernel.name:32} {took * 1e6:10.1f} us "
+            f"{step.work / took / 1e9:8.2f} GFLOP/s {step.moved / took / 1e9:8.2f} GB/s"
+        )
+
+
+def _raise_index_errors(word: Storage | None, walk: _Walk, active: plugins.Active) -> None:
+    assert word is not None
+    out = np.zeros(1, np.int32)
+    active.device.copy_out(word.raw, _bytes(out))
+    if out[0]:
+        length, made = walk.checks[int(out[0]) - 1].arg
+        raise IndexRangeError(
+            f"index: a value is outside [-{length}, {length}) for an axis of {length} elements; "
+            f"the index was used at {made}"
+        )
+
+
+def _print(text: str) -> None:
+    sys.stderr.write(text + "\n")

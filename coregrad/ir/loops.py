@@ -1,0 +1,322 @@
+"""How a kernel's loops are laid out: merged, ordered, shared out, and taken several lanes at a time.
+
+Before the kernel is placed, :func:`plan` looks at its index expressions: axes that are always
+walked together become one loop, loops that reductions need come first, the outermost ones are
+joined into the grid. Afterwards :func:`assign` marks the grid loop and chooses, for every nest, the
+loop whose lanes cost least.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from coregrad.ir import lower, ops
+from coregrad.ir.graph import Node
+from coregrad.ir.index import Index, Opaque, Quotient, Remainder, Var
+from coregrad.ir.kernel import INDEX, RESULT, Declare, Instr, Kernel, Loop, Stmt, Store, Update, walk
+from coregrad.ir.lower import Evaluation, Plan, Reduction
+from coregrad.ir.target import Limits
+
+ENOUGH = 64  # iterations of the grid loop that keep every thread busy
+BLOCK = 4096  # iterations that a split-off inner loop should have
+UNROLL = 4  # vectors per step of a cheap reduction, to hide the latency of its addition
+
+
+# ---- before placement --------------------------------------------------------------------------
+
+
+def plan(found: Evaluation, limits: Limits) -> Plan:
+    """The layout for a kernel that was evaluated with one loop per axis."""
+    uses = _index_uses(found)
+    scatter = found.params[0].role == "inout"
+    groups = _merge(found.group_vars, uses, [r.free for r in found.reductions])
+    extents = [math.prod(found.group_vars[a].extent for a in g) for g in groups]
+    merged = Plan(groups, _reduce_groups(found, uses), shared=_shared(found))
+    order = _order(found, groups)
+    whole = lower.contraction(found)
+    if scatter or whole is not None or not groups:
+        return replace(merged, order=order)
+    grid = _grid(found, groups, order, extents, limits)
+    split = 0
+    rest = [extents[g] for g in order[grid:]]
+    if len(rest) == 1 and math.prod(extents[g] for g in order[:grid]) < ENOUGH and not found.reductions:
+        split = _divisor_near(rest[0], BLOCK)
+    return replace(merged, order=order, grid=grid, split=split)
+
+
+def _index_uses(found: Evaluation) -> list[Index]:
+    """Every index expression of the kernel, those inside divisions and gates included."""
+    stack = [i.attr for i in found.instrs if i.op is INDEX]
+    stack += [i.attr[1] for i in found.instrs if i.op is ops.LOAD]
+    stack += [s.index for s in found.stores]
+    out = []
+    while stack:
+        index = stack.pop()
+        out.append(index)
+        for atom, _ in index.terms:
+            if isinstance(atom, Quotient | Remainder):
+                stack.append(atom.x)
+    return out
+
+
+def _merge(
+    used: Sequence[Var], uses: Sequence[Index], frees: Sequence[frozenset[Var]]
+) -> tuple[tuple[int, ...], ...]:
+    """Runs of neighbouring axes that every index expression walks as one."""
+    groups: list[list[int]] = []
+    for axis, var in enumerate(used):
+        if groups and _as_one(used[groups[-1][0] : axis], var, uses, frees):
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+    return tuple(tuple(g) for g in groups)
+
+
+def _as_one(
+    before: Sequence[Var], var: Var, uses: Sequence[Index], frees: Sequence[frozenset[Var]]
+) -> bool:
+    if var.extent == 1 or all(v.extent == 1 for v in before):
+        return True
+    last = next(v for v in reversed(before) if v.extent > 1)
+    if any((last in free) != (var in free) for free in frees):
+        return False
+    for index in uses:
+        outer, inner = index.coefficient(last), index.coefficient(var)
+        if outer is None or inner is None or outer != inner * var.extent:
+            return False
+    return True
+
+
+def _reduce_groups(
+    found: Evaluation, uses: Sequence[Index]
+) -> tuple[tuple[tuple[int, ...], ...], ...]:
+    out = []
+    for r in found.reductions:
+        own = len(r.axes)
+        frees = [other.free for other in found.reductions]
+        out.append(_merge(r.vars[:own], uses, frees))
+    return tuple(out)
+
+
+def _shared(found: Evaluation) -> tuple[int, ...]:
+    """For each reduction, an earlier independent one over the same range in the same place."""
+    needs = _needs(found.reductions)
+    out: list[int] = []
+    for j, r in enumerate(found.reductions):
+        partner = j
+        for i in range(j):
+            if out[i] == i and _same_nest(found.reductions[i], r):
+                members = [k for k in range(j) if out[k] == i]
+                if not any(k in needs[j] or j in needs[k] for k in members):
+                    partner = i
+                    break
+        out.append(partner)
+    return tuple(out)
+
+
+def _same_nest(a: Reduction, b: Reduction) -> bool:
+    same = [v.extent for v in a.vars] == [v.extent for v in b.vars]
+    whole = len(a.vars) == len(a.axes) and len(b.vars) == len(b.axes)
+    return same and whole and a.free == b.free
+
+
+def _needs(reductions: Sequence[Reduction]) -> list[set[int]]:
+    """For each reduction, those whose result its values depend on."""
+    number = {r.acc: i for i, r in enumerate(reductions)}
+    out = []
+    for r in reductions:
+        found: set[int] = set()
+        seen: set[Instr] = set()
+        stack = list(r.values)
+        while stack:
+            instr = stack.pop()
+            if instr in seen:
+                continue
+            seen.add(instr)
+            if instr.op is RESULT:
+                other = number[instr.attr[0]]
+                found.add(other)
+                stack += reductions[other].values
+            stack += [*instr.args, *lower.inner_values(instr)]
+        out.append(found)
+    return out
+
+
+def _order(found: Evaluation, groups: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """Output groups, those first that the most reductions depend on."""
+
+    def rank(number: int) -> int:
+        used = {found.group_vars[axis] for axis in groups[number]}
+        return -sum(bool(used & r.free) for r in found.reductions)
+
+    return tuple(sorted(range(len(groups)), key=rank))
+
+
+def _grid(
+    found: Evaluation,
+    groups: Sequence[Sequence[int]],
+    order: Sequence[int],
+    extents: Sequence[int],
+    limits: Limits,
+) -> int:
+    """How many of the outermost groups one grid variable walks."""
+
+    def users(number: int) -> int:
+        used = {found.group_vars[axis] for axis in groups[number]}
+        return sum(bool(used & r.free) for r in found.reductions)
+
+    leading = sum(users(g) == len(found.reductions) for g in order) if found.reductions else len(order)
+    if leading < len(order):
+        return max(leading, 1)
+    if len(order) > 1 and (not found.reductions or _lanes_along(found, groups[order[-1]], limits)):
+        return len(order) - 1
+    return len(order)
+
+
+def _lanes_along(found: Evaluation, group: Sequence[int], limits: Limits) -> bool:
+    """Whether the innermost output loop is a better vector than the reductions' own loops."""
+    if not limits.vector_bytes:
+        return False
+    last = next((found.group_vars[a] for a in reversed(group) if found.group_vars[a].extent > 1), None)
+    if last is None or last.extent < 4:
+        return False
+    inner = [r.vars[-1] for r in found.reductions if r.vars[-1].extent > 1]
+    loads = [i.attr[1] for i in found.instrs if i.op is ops.LOAD]
+    along = sum(_stride_cost(index, last) for index in loads)
+    across = sum(min((_stride_cost(index, v) for v in inner if v in index.vars), default=1) for index in loads)
+    short = all(v.extent < 8 for v in inner)
+    return along < across or (short and along <= 4 * across)
+
+
+def _stride_cost(index: Index, var: Var) -> int:
+    step = index.coefficient(var)
+    return 1 if step in (0, 1) else 8
+
+
+def _divisor_near(n: int, wanted: int) -> int:
+    """A divisor of ``n`` between wanted/4 and 4*wanted, or 0."""
+    if n < 2 * wanted:
+        return 0
+    near = [d for d in range(wanted // 4, 4 * wanted + 1) if n % d == 0]
+    return min(near, key=lambda d: abs(d - wanted)) if near else 0
+
+
+def name(found: Evaluation, output: Node) -> str:
+    """A telling name: what is done, over which output shape and how many summed elements."""
+    shape = "x".join(map(str, output.shape)) or "scalar"
+    if output.op is ops.SCATTER:
+        return f"scatter_{shape}"
+    if lower.contraction(found) is not None:
+        return f"dot_{shape}_k{math.prod(v.extent for v in found.reductions[0].vars)}"
+    if not found.reductions:
+        return f"map_{shape}"
+    kinds = "_".join(dict.fromkeys(r.acc.kind for r in found.reductions))
+    return f"{kinds}_{shape}_r{max(math.prod(v.extent for v in r.vars) for r in found.reductions)}"
+
+
+# ---- after placement ---------------------------------------------------------------------------
+
+
+def assign(kernel: Kernel, limits: Limits) -> None:
+    """Mark the grid loop and the vector loops of a placed kernel, in place."""
+    loops = [s for s in kernel.body if isinstance(s, Loop)]
+    serial = kernel.params[0].role == "inout" and len(loops) == 1 and loops[0].var.name == "s"
+    reductions = any(isinstance(s, Declare) for s in kernel.body)
+    if len(loops) == 1 and not serial and not reductions:
+        loops[0].kind = "grid"
+    if limits.vector_bytes:
+        for loop in loops:
+            if not (serial and loop.var.name == "s"):
+                _choose(loop, limits, _widest(kernel))
+
+
+def _widest(kernel: Kernel) -> int:
+    """Bytes of the widest number that lanes would carry."""
+    sizes = [s.dtype.itemsize for s in walk(kernel.body) if isinstance(s, Instr) and s.vars]
+    return max(sizes, default=4)
+
+
+def _choose(loop: Loop, limits: Limits, widest: int) -> float:
+    """Give lanes to this loop or to loops inside it, whichever costs less; return the cost."""
+    inner = [s for s in loop.body if isinstance(s, Loop)]
+    base = max(1, limits.vector_bytes // 4)
+    scalar = sum(_cost(s, None, 1) for s in loop.body if not isinstance(s, Loop))
+    split = loop.var.extent * (scalar + sum(_choose(s, limits, widest) for s in inner))
+    best, lanes = _along(loop, loop.var, base, not inner and _is_cheap_reduction(loop))
+    if lanes == 1 or (inner and split <= best) or _forbidden(loop):
+        return split
+    loop.lanes = lanes
+    for s in walk(loop.body):
+        if isinstance(s, Loop):
+            s.lanes = 1
+    return best
+
+
+def _forbidden(loop: Loop) -> bool:
+    """Lanes may not run along the order of a scatter."""
+    return loop.var.name == "s"
+
+
+def _is_cheap_reduction(loop: Loop) -> bool:
+    """A plain sum, product or maximum of few operations: worth several accumulators."""
+    instrs = [s for s in loop.body if isinstance(s, Instr)]
+    updates = [s for s in loop.body if isinstance(s, Update)]
+    dear = any(i.op in lower.DEAR for i in instrs)
+    return bool(updates) and not dear and len(instrs) <= 10 and all(len(u.values) == 1 for u in updates)
+
+
+def _along(loop: Loop, var: Var, base: int, unroll: bool) -> tuple[float, int]:
+    """The cheapest number of lanes for ``var`` and what it costs."""
+    choices = [base * UNROLL] if unroll and var.extent >= 2 * base * UNROLL else []
+    choices += [base >> i for i in range(base.bit_length() - 1)]
+    one = sum(_cost_inside(s, var, 1) for s in loop.body)
+    best = (var.extent * one, 1)
+    for lanes in choices:
+        steps, rest = divmod(var.extent, lanes)
+        registers = max(1, lanes // base)
+        step = sum(_cost_inside(s, var, lanes) for s in loop.body) * (0.8 * registers if registers > 1 else 1)
+        cost = steps * step + rest * one
+        if steps and cost < best[0]:
+            best = (cost, lanes)
+    return best
+
+
+def _cost_inside(stmt: Stmt, var: Var, lanes: int) -> float:
+    if isinstance(stmt, Loop):
+        return stmt.var.extent * sum(_cost_inside(s, var, lanes) for s in stmt.body)
+    return _cost(stmt, var, lanes)
+
+
+def _cost(stmt: Stmt, var: Var | None, lanes: int) -> float:
+    """About how many instructions a statement takes when ``var`` advances by lanes."""
+    if isinstance(stmt, Store):
+        return _access(stmt.index, var, lanes)
+    if isinstance(stmt, Instr) and stmt.op is ops.LOAD:
+        return _access(stmt.attr[1], var, lanes)
+    if isinstance(stmt, Instr) and stmt.op in lower.DEAR:
+        return 8.0
+    return 1.0
+
+
+def _access(index: Index, var: Var | None, lanes: int) -> float:
+    if var is None or lanes == 1:
+        return 1.0
+    step = index.coefficient(var)
+    if any(isinstance(atom, Opaque) and var in atom.vars for atom, _ in index.terms):
+        return 2.0 * lanes
+    if step == 0:
+        return 0.5
+    return 1.0 if step == 1 else 1.2 * lanes
+
+
+def total_work(body: Iterable[Stmt]) -> int:
+    """Scalar operations that one run of the block carries out."""
+    total = 0
+    for stmt in body:
+        if isinstance(stmt, Loop):
+            total += stmt.var.extent * total_work(stmt.body)
+        else:
+            total += 1
+    return total

@@ -1,0 +1,843 @@
+"""One group of nodes to one kernel: a tensor is a function of its indices.
+
+Lowering has two steps. *Evaluation* starts at an output element ``out[i, j]`` and asks each node
+for its value at an index tuple: movement ops only change the tuple, element-wise ops ask their
+sources, a reduction makes fresh loop variables. The result is a graph of scalar instructions, each
+knowing the loop variables it depends on. *Placement* then puts every instruction into the
+outermost loop where all its variables are bound; hoisting needs no pass of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from coregrad import dtypes
+from coregrad.dtypes import DType, to_bits
+from coregrad.ir import ops
+from coregrad.ir.graph import Node
+from coregrad.ir.index import (
+    Index,
+    Opaque,
+    Quotient,
+    Remainder,
+    Var,
+    constant,
+    flatten,
+    reshape,
+    unflatten,
+    variable,
+)
+from coregrad.ir.kernel import (
+    INDEX,
+    RESULT,
+    Accumulator,
+    Contraction,
+    Declare,
+    Instr,
+    Kernel,
+    Loop,
+    Param,
+    Stmt,
+    Store,
+    Update,
+)
+from coregrad.ir.ops import Op
+
+Indices = tuple[Index, ...]
+Request = tuple[Node, Indices, Instr | None]
+Visit = Generator[Request, Instr, Instr]
+
+
+DEAR = frozenset((ops.EXP, ops.LOG, ops.SIN, ops.DIV, ops.SQRT))
+TUPLES = 4  # index tuples under which one kernel asks for a node before it gets a buffer
+
+
+class NeedsBuffer(Exception):
+    """Raised while evaluating: the kernel asks for this node in too many places."""
+
+    def __init__(self, node: Node):
+        super().__init__(node)
+        self.node = node
+
+
+@dataclass(eq=False)
+class Reduction:
+    """A sum, product or maximum being built: what is folded, over which variables, from where."""
+
+    node: Node
+    acc: Accumulator
+    vars: tuple[Var, ...]
+    axes: tuple[int, ...]  # sizes of the axes it was made for; merged sums add variables, not axes
+    values: tuple[Instr, ...] = ()
+    free: frozenset[Var] = frozenset()
+    result: Instr | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How loops are laid over the axes of the outputs and of each reduction.
+
+    A *group* is a run of axes walked by one variable (or, where ``split``, by two). ``order``
+    lists the output groups from outermost to innermost; the first ``grid`` of them are walked by
+    one variable, taken apart by division. Empty: one variable per axis, in the axes' order.
+    """
+
+    groups: tuple[tuple[int, ...], ...] = ()
+    reduce_groups: tuple[tuple[tuple[int, ...], ...], ...] = ()
+    order: tuple[int, ...] = ()
+    grid: int = 1
+    split: int = 0  # the innermost group walks blocks of this many elements
+    shared: tuple[int, ...] = ()  # reduction i uses the variables of reduction shared[i]
+
+
+@dataclass(eq=False)
+class Evaluation:
+    """What evaluating the outputs of a kernel found."""
+
+    params: list[Param] = field(default_factory=list)
+    sources: list[Node] = field(default_factory=list)  # the node behind each input parameter
+    output_vars: list[Var] = field(default_factory=list)  # outermost first
+    group_vars: list[Var] = field(default_factory=list)  # one per output group (before order)
+    stores: list[Store] = field(default_factory=list)
+    error_stores: list[Store] = field(default_factory=list)
+    reductions: list[Reduction] = field(default_factory=list)
+    requests: dict[Node, dict[Indices, Instr]] = field(default_factory=dict)
+    instrs: list[Instr] = field(default_factory=list)
+
+
+class Evaluator:
+    """Evaluates nodes at index tuples; memoised, iterative, one per kernel."""
+
+    def __init__(self, buffered: Callable[[Node], bool], plan: Plan, checks: Mapping[Node, int]):
+        self.found = Evaluation()
+        self.buffered = buffered
+        self.plan = plan
+        self.checks = checks
+        self._memo: dict[Request, Instr] = {}
+        self._consed: dict[tuple[Any, ...], Instr] = {}
+        self._params: dict[Node, Param] = {}
+        self._error: Param | None = None
+        self._valid: dict[Instr, Instr] = {}  # checked index -> where it is in range
+        self._outputs: set[Node] = set()
+
+    # ---- instructions ----------------------------------------------------------------------
+
+    def instr(self, op: Op, dtype: DType, args: tuple[Instr, ...] = (), attr: Any = None) -> Instr:
+        """The instruction with these fields; equal ones are one object."""
+        key = (op, dtype, attr, *map(id, args))
+        known = self._consed.get(key)
+        if known is not None:
+            return known
+        used: frozenset[Var] = frozenset().union(*(a.vars for a in args))
+        if op is ops.LOAD:
+            used |= attr[1].vars
+        elif op is INDEX:
+            used |= attr.vars
+        made = Instr(op, dtype, args, attr, used)
+        self._consed[key] = made
+        self.found.instrs.append(made)
+        return made
+
+    def const(self, value: float, dtype: DType) -> Instr:
+        """A number."""
+        return self.instr(ops.CONST, dtype, (), to_bits(value, dtype))
+
+    def index(self, index: Index, dtype: DType = dtypes.int64) -> Instr:
+        """An index expression as a value."""
+        if index.is_const and dtype.min <= index.const <= dtype.max:
+            return self.const(index.const, dtype)
+        return self.instr(INDEX, dtype, (), index)
+
+    def both(self, a: Instr | None, b: Instr | None) -> Instr | None:
+        """The conjunction of two gates; None is true."""
+        if a is None or b is None or a is b:
+            return a or b
+        return self.instr(ops.AND, dtypes.bool_, (a, b))
+
+    def inside(self, index: Index, length: int) -> Instr | None:
+        """The gate ``0 <= index < length``, as far as it is not known to hold."""
+        low = high = None
+        if index.lo < 0:
+            low = self.instr(
+                ops.LT, dtypes.bool_, (self.const(-1, dtypes.int64), self.index(index))
+            )
+        if index.hi >= length:
+            high = self.instr(
+                ops.LT, dtypes.bool_, (self.index(index), self.const(length, dtypes.int64))
+            )
+        return self.both(low, high)
+
+    def where(self, gate: Instr | None, value: Instr, other: Instr) -> Instr:
+        """``value`` where the gate holds. A load that the gate guards is 0 elsewhere by itself."""
+        if gate is None or value is other:
+            return value
+        zero = other.op is ops.CONST and other.attr == 0
+        if zero and value.op is ops.LOAD and value.args and _implies(value.args[0], gate):
+            return value
+        return self.instr(ops.WHERE, value.dtype, (gate, value, other))
+
+    def load(self, node: Node, indices: Indices, gate: Instr | None) -> Instr:
+        """An element of a node that has a buffer."""
+        param = self._params.get(node)
+        if param is None:
+            size = math.prod(node.shape)
+            name = f"in{len(self.found.params)}"
+            param = self._params[node] = Param(name, node.dtype, size, "in")
+            self.found.params.append(param)
+            self.found.sources.append(node)
+        position = flatten(indices, node.shape)
+        return self.instr(
+            ops.LOAD, node.dtype, (gate,) if gate is not None else (), (param, position)
+        )
+
+    # ---- evaluation ------------------------------------------------------------------------
+
+    def value(self, node: Node, indices: Indices, gate: Instr | None = None) -> Instr:
+        """The value of ``node`` at ``indices``; only meaningful where ``gate`` holds."""
+        request = (node, indices, gate)
+        known = self._memo.get(request)
+        if known is not None:
+            return known
+        pending: list[tuple[Request, Visit]] = [(request, self._visit(*request))]
+        answer: Instr | None = None
+        while pending:
+            current, visit = pending[-1]
+            try:
+                wanted = visit.send(answer)  # type: ignore[arg-type]
+            except StopIteration as done:
+                answer = done.value
+                assert answer is not None
+                self._memo[current] = answer
+                asked = self.found.requests.setdefault(current[0], {})
+                asked[current[1]] = answer
+                if len(asked) > TUPLES and current[0].op not in _FREE:
+                    raise NeedsBuffer(current[0])
+                pending.pop()
+                continue
+            answer = self._memo.get(wanted)
+            if answer is None:
+                pending.append((wanted, self._visit(*wanted)))
+        assert answer is not None
+        return answer
+
+    def _visit(self, node: Node, indices: Indices, gate: Instr | None) -> Visit:
+        if node.op is ops.BUFFER or (self.buffered(node) and node not in self._outputs):
+            return self.load(node, indices, gate)
+            yield  # a generator, like the rules
+        return (yield from _RULES[node.op](self, node, indices, gate))
+
+    def output(self, node: Node, root: Node, param: Param, indices: Indices) -> None:
+        """Store ``node`` (whose value is the buffered node ``root``) element by element."""
+        self._outputs = {node}
+        value = self.value(node, indices)
+        self._outputs = set()
+        self.found.stores.append(Store(param, flatten(indices, root.shape), value))
+
+    def error_param(self) -> Param:
+        """The kernel's error word."""
+        if self._error is None:
+            self._error = Param("error", dtypes.int32, 1, "error")
+        return self._error
+
+    def check(self, node: Node, index: Instr, gate: Instr | None) -> Instr:
+        """A checked index: counted from 0, its validity remembered, a violation reported."""
+        length = node.arg[0]
+        dtype = index.dtype
+        if dtype.max < length:
+            index, dtype = self.instr(ops.CAST, dtypes.int64, (index,), index.dtype), dtypes.int64
+        if dtype.kind == "int":
+            zero = self.const(0, dtype)
+            negative = self.instr(ops.LT, dtypes.bool_, (index, zero))
+            wrapped = self.instr(ops.ADD, dtype, (index, self.const(length, dtype)))
+            fixed = self.instr(ops.WHERE, dtype, (negative, wrapped, index))
+            low = self.instr(ops.LT, dtypes.bool_, (self.const(-1, dtype), fixed))
+            high = self.instr(ops.LT, dtypes.bool_, (fixed, self.const(length, dtype)))
+            valid = self.instr(ops.AND, dtypes.bool_, (low, high))
+        else:
+            fixed = index
+            valid = self.instr(ops.LT, dtypes.bool_, (index, self.const(length, dtype)))
+        wrong = self.instr(ops.XOR, dtypes.bool_, (valid, self.const(True, dtypes.bool_)))
+        code = self.const(self.checks[node], dtypes.int32)
+        report = self.both(gate, wrong)
+        self.found.error_stores.append(Store(self.error_param(), constant(0), code, report))
+        if dtype is not node.dtype:
+            fixed = self.instr(ops.CAST, node.dtype, (fixed,), dtype)
+        self._valid[fixed] = valid
+        return fixed
+
+    def as_index(self, value: Instr, length: int) -> tuple[Index, Instr | None]:
+        """An integer value as an index in 0 .. length - 1, and where it is valid (None: always)."""
+        if value.op is INDEX:
+            return value.attr, None
+        if value.op is ops.CONST:
+            return constant(int(dtypes.from_bits(value.attr, value.dtype))), None
+        atom = Opaque(f"v{len(self._consed)}", value, (0, max(length - 1, 0)), value.vars)
+        key = ("opaque", value, length)
+        known = self._consed.setdefault(key, atom)  # type: ignore[arg-type]
+        return variable(known), self._valid.get(value)  # type: ignore[arg-type]
+
+    # ---- reductions ------------------------------------------------------------------------
+
+    def fresh_vars(self, shape: Sequence[int]) -> tuple[tuple[Var, ...], Indices]:
+        """Loop variables over ``shape``, merged as the plan says, and the index on each axis."""
+        number = len(self.found.reductions)
+        if number < len(self.plan.shared) and self.plan.shared[number] != number:
+            other = self.found.reductions[self.plan.shared[number]].vars
+            groups = self.plan.reduce_groups[number]
+            return other, _spread(other, groups, shape)
+        groups = tuple((axis,) for axis in range(len(shape)))
+        if number < len(self.plan.reduce_groups):
+            groups = self.plan.reduce_groups[number]
+        made = tuple(
+            Var(f"r{number}{chr(97 + i) if len(groups) > 1 else ''}", _extent(shape, group))
+            for i, group in enumerate(groups)
+        )
+        return made, _spread(made, groups, shape)
+
+    def reduction(self, node: Node, kind: str, dtype: DType, shape: Sequence[int]) -> tuple[Reduction, Indices]:
+        """Start a reduction over fresh variables; its place in the list is its number."""
+        used, indices = self.fresh_vars(shape)
+        acc = Accumulator(f"a{len(self.found.reductions)}", kind, dtypes.accumulator(dtype))
+        made = Reduction(node, acc, used, tuple(shape))
+        self.found.reductions.append(made)
+        return made, indices
+
+    def finish(self, made: Reduction, values: tuple[Instr, ...], dtype: DType) -> Instr:
+        """The result of a reduction, back in ``dtype``."""
+        acc = made.acc
+        value = values[0]
+        if value.dtype is not acc.dtype:
+            value = self.instr(ops.CAST, acc.dtype, (value,), value.dtype)
+        made.values = (value, *values[1:])
+        free = frozenset().union(*(v.vars for v in made.values)) - frozenset(made.vars)
+        made.free = free
+        part = 1 if acc.kind == "argmax" else 0
+        result_dtype = dtypes.int64 if part else acc.dtype
+        result = Instr(RESULT, result_dtype, (), (acc, part), free)
+        self.found.instrs.append(result)
+        made.result = result
+        if result.dtype is dtype:
+            return result
+        return self.instr(ops.CAST, dtype, (result,), result.dtype)
+
+
+_FREE = frozenset((ops.BUFFER, ops.CONST, ops.IOTA))
+
+
+def _implies(gate: Instr, wanted: Instr) -> bool:
+    """Whether ``gate`` is a conjunction that contains every part of ``wanted``."""
+    return _conjuncts(wanted) <= _conjuncts(gate)
+
+
+def _conjuncts(gate: Instr) -> set[Instr]:
+    parts, stack = set(), [gate]
+    while stack:
+        one = stack.pop()
+        if one.op is ops.AND:
+            stack += one.args
+        else:
+            parts.add(one)
+    return parts
+
+
+def _extent(shape: Sequence[int], group: Sequence[int]) -> int:
+    return math.prod(shape[axis] for axis in group)
+
+
+def _spread(used: Sequence[Var], groups: Sequence[Sequence[int]], shape: Sequence[int]) -> Indices:
+    """The index on every axis, from one variable per group of axes."""
+    out: dict[int, Index] = {}
+    for var, group in zip(used, groups, strict=True):
+        parts = unflatten(variable(var), [shape[axis] for axis in group])
+        out.update(zip(group, parts, strict=True))
+    return tuple(out[axis] for axis in range(len(shape)))
+
+
+# ---- one rule per op ---------------------------------------------------------------------------
+
+
+def _const(e: Evaluator, node: Node, indices: Indices, gate: Instr | None) -> Visit:
+    return e.instr(ops.CONST, node.dtype, (), node.arg)
+    yield
+
+
+def _iota(e: Evaluator, node: Node, indices: Indices, gate: Instr | None) -> Visit:
+    return e.index(indices[0], node.dtype)
+    yield
+
+
+def _elementwise(e: Evaluator, node: Node, indices: Indices, gate: Instr | None) -> Visit:
+    args = []
+    for source in node.src:
+        args.append((yield source, indices, gate))
+    attr = node.arg
+    if node.op in (ops.CAST, ops.BITCAST):
+        attr = node.src[0].dtype
+    return e.instr(node.op, node.dtype, tuple(args), attr)
+
+
+def _moved(node: Node, indices: Indices) -> Indices:
+    """Where a movement op (pad apart) reads its source."""
+    return _MOVES[node.op](node, indices)
+
+
+def _movement(e: Evaluator, node: Node, indices: Indices, gate: Instr | None) -> Visit:
+    return (yield node.src[0], _moved(node, indices), gate)
+
+
+def _same(e: Evaluator, node: Node, indices: Indices, gate: Instr | None) -> Visit:
+    return (yield node.src[0], indices, gate)
+
+
+def _permuted(node: Node, indices: Indices) -> Indices:
+    out = [constant(0)] * len(indices)
+    for position, axis in enumerate(node.arg):
+        out[axis] = indices[position]
+    return tuple(out)
+
+
+def _windowed(node: Node, indices: Indices) -> Indices:
+    axis, _, stride, dilation = node.arg
+    inner = indices[axis] * stride + indices[-1] * dilation
+    return (*indices[:axis], inner, *indices[axis + 1 : -1])
+
+
+_MOVES: dict[Op, Callable[[Node, Indices], Indices]] = {
+    ops.RESHAPE: lambda n, at: reshape(at, n.shape, n.src[0].shape),
+    ops.PERMUTE: _permuted,
+    ops.EXPAND: lambda n, at: tuple(
+        i if size == n.shape[axis] else constant(0)
+        for axis, (i, size) in enumerate(zip(at, n.src[0].shape, strict=True))
+    ),
+    ops.SHRINK: lambda n, at: tuple(i + lo for i, (lo, _) in zip(at, n.arg, strict=True)),
+    ops.FLIP: lambda n, at: tuple(
+        constant(n.shape[axis] - 1) - i if axis in n.arg else i for axis, i in enumerate(at)
+    ),
+    ops.WINDOW: _windowed,
+}
+
+
+def _pad(e: Evaluator, node: Node, indices: Indices, gate: Instr | None) -> Visit:
+    widths, bits = node.arg
+    source = node.src[0]
+    border = e.instr(ops.CONST, node.dtype, (), bits)
+    inside: Instr | None = None
+    moved = []
+    for index, (before, _), length in zip(indices, widths, source.shape, strict=True):
+        shifted = index - before
+        if shifted.hi < 0 or shifted.lo >= length:
+            return border
+        inside = e.both(inside, e.inside(shifted, length))
+        moved.append(shifted.assume(0, length - 1))
+    value = yield source, tuple(moved), e.both(gate, inside)
+    return e.where(inside, value, border)
+
+
+def _cat(e: Evaluator, node: Node, indices: Indices, gate: Instr | None) -> Visit:
+    axis = node.arg
+    index = indices[axis]
+    start = 0
+    parts: list[tuple[Instr | None, Instr]] = []
+    for part in node.src:
+        length = part.shape[axis]
+        shifted = index - start
+        start += length
+        if shifted.hi < 0 or shifted.lo >= length:
+            continue
+        inside = e.inside(shifted, length)
+        at = (*indices[:axis], shifted.assume(0, length - 1), *indices[axis + 1 :])
+        value = yield part, at, e.both(gate, inside)
+        parts.append((inside, value))
+    result = parts[-1][1]
+    for inside, value in reversed(parts[:-1]):
+        result = value if inside is None else e.instr(ops.WHERE, node.dtype, (inside, value, result))
+    return result
+
+
+def _gather(e: Evaluator, node: Node, indices: Indices, gate: Instr | None) -> Visit:
+    x, index = node.src
+    rank = len(index.shape)
+    value = yield index, indices[:rank], gate
+    position, valid = e.as_index(value, x.shape[0])
+    return (yield x, (position, *indices[rank:]), e.both(gate, valid))
+
+
+def _check(e: Evaluator, node: Node, indices: Indices, gate: Instr | None) -> Visit:
+    value = yield node.src[0], indices, gate
+    return e.check(node, value, gate)
+
+
+def _reduce(e: Evaluator, node: Node, indices: Indices, gate: Instr | None) -> Visit:
+    kind, axes = node.arg
+    source = node.src[0]
+    made, inner = e.reduction(node, kind, source.dtype, [source.shape[a] for a in axes])
+    at = _insert(indices, axes, inner)
+    if kind == "add":
+        value = yield from _summand(e, made, source, at, gate)
+        return e.finish(made, (value,), node.dtype)
+    value = yield source, at, gate
+    values = (value, e.index(inner[0])) if kind == "argmax" else (value,)
+    return e.finish(made, values, node.dtype)
+
+
+def _insert(indices: Indices, axes: Sequence[int], inner: Indices) -> Indices:
+    rest = iter(indices)
+    among = dict(zip(axes, inner, strict=True))
+    total = len(indices) + len(axes)
+    return tuple(among[a] if a in among else next(rest) for a in range(total))
+
+
+def _fold(e: Evaluator, node: Node, indices: Indices, gate: Instr | None) -> Visit:
+    axis, _, stride, _ = node.arg
+    source = node.src[0]
+    if source.shape[-1] <= stride and node.arg[3] == 1:  # windows do not overlap: at most one term
+        at, inside = _only_window(e, node, indices)
+        value = yield source, at, e.both(gate, inside)
+        return e.where(inside, value, e.const(0, node.dtype))
+    made, inner = e.reduction(node, "add", node.dtype, source.shape[-1:])
+    at, inside = _window_of(e, node, indices, inner[0])
+    value = yield from _summand(e, made, source, at, gate, inside)
+    return e.finish(made, (value,), node.dtype)
+
+
+def _only_window(e: Evaluator, node: Node, indices: Indices) -> tuple[Indices, Instr | None]:
+    axis, _, stride, _ = node.arg
+    source = node.src[0]
+    position = indices[axis]
+    which, tap = position // stride, position % stride
+    inside = e.both(e.inside(which, source.shape[axis]), e.inside(tap, source.shape[-1]))
+    which = which.assume(0, source.shape[axis] - 1)
+    tap = tap.assume(0, source.shape[-1] - 1)
+    return (*indices[:axis], which, *indices[axis + 1 :], tap), inside
+
+
+def _window_of(e: Evaluator, node: Node, indices: Indices, tap: Index) -> tuple[Indices, Instr | None]:
+    """The window that covers a position with its tap number ``tap``, and where there is one."""
+    axis, _, stride, dilation = node.arg
+    source = node.src[0]
+    start = indices[axis] - tap * dilation
+    inside = e.inside(start, (source.shape[axis] - 1) * stride + 1)
+    if stride > 1:
+        zero = e.const(0, dtypes.int64)
+        off = e.instr(ops.NE, dtypes.bool_, (e.index(start % stride), zero))
+        even = e.instr(ops.XOR, dtypes.bool_, (off, e.const(True, dtypes.bool_)))
+        inside = e.both(inside, even)
+    which = (start.assume(0, (source.shape[axis] - 1) * stride) // stride).assume(
+        0, source.shape[axis] - 1
+    )
+    return (*indices[:axis], which, *indices[axis + 1 :], tap), inside
+
+
+def _summand(
+    e: Evaluator, made: Reduction, node: Node, at: Indices, gate: Instr | None,
+    inside: Instr | None = None,
+) -> Visit:  # fmt: skip
+    """What a sum adds up. Sums directly inside it, also below movement ops, join it: their
+    variables are added to its own, and where a term does not exist it is 0."""
+    while not e.buffered(node):
+        if node.op in _MOVES:
+            at = _moved(node, at)
+            node = node.src[0]
+        elif node.op is ops.REDUCE and node.arg[0] == "add":
+            used, inner = _more_vars(e, made, [node.src[0].shape[a] for a in node.arg[1]])
+            at = _insert(at, node.arg[1], inner)
+            node = node.src[0]
+        elif node.op is ops.FOLD and not (node.src[0].shape[-1] <= node.arg[2] and node.arg[3] == 1):
+            _, inner = _more_vars(e, made, node.src[0].shape[-1:])
+            at, also = _window_of(e, node, at, inner[0])
+            inside = e.both(inside, also)
+            node = node.src[0]
+        else:
+            break
+    value = yield node, at, e.both(gate, inside)
+    return _masked_term(e, value, inside)
+
+
+def _more_vars(e: Evaluator, made: Reduction, shape: Sequence[int]) -> tuple[tuple[Var, ...], Indices]:
+    extra = tuple(
+        Var(f"{made.acc.name.replace('a', 'r')}{chr(97 + len(made.vars) + i)}", size)
+        for i, size in enumerate(shape)
+    )
+    made.vars = (*made.vars, *extra)
+    return extra, tuple(variable(v) for v in extra)
+
+
+def _masked_term(e: Evaluator, value: Instr, inside: Instr | None) -> Instr:
+    """``value`` where inside, else 0. Of a product both factors are masked, as 0*0 is exactly 0."""
+    if inside is None:
+        return value
+    zero = e.const(0, value.dtype)
+    if value.op is ops.MUL:
+        a, b = (e.where(inside, factor, zero) for factor in value.args)
+        return e.instr(ops.MUL, value.dtype, (a, b))
+    return e.where(inside, value, zero)
+
+
+_RULES: dict[Op, Callable[[Evaluator, Node, Indices, Instr | None], Visit]] = {
+    ops.CONST: _const,
+    ops.IOTA: _iota,
+    ops.PAD: _pad,
+    ops.CAT: _cat,
+    ops.GATHER: _gather,
+    ops.CHECK: _check,
+    ops.REDUCE: _reduce,
+    ops.FOLD: _fold,
+    ops.CONTIGUOUS: _same,
+    **dict.fromkeys(ops.ELEMENTWISE, _elementwise),
+    **dict.fromkeys(ops.MOVEMENT - {ops.PAD}, _movement),
+}
+
+
+# ---- evaluating a whole group ------------------------------------------------------------------
+
+
+def evaluate(
+    outputs: Sequence[Node],
+    buffered: Callable[[Node], bool],
+    plan: Plan,
+    checks: Mapping[Node, int],
+) -> Evaluation:
+    """Evaluate outputs of one shape over one set of loop variables."""
+    e = Evaluator(buffered, plan, checks)
+    shape = outputs[0].shape
+    indices = _output_indices(e.found, shape, plan)
+    size = math.prod(shape)
+    for number, node in enumerate(outputs):
+        param = Param(f"out{number}", node.dtype, size, "out")
+        e.found.params.append(param)
+        e.output(node, node, param, indices)
+    if e.found.error_stores:
+        e.found.params.append(e.error_param())
+    return e.found
+
+
+def evaluate_scatter(
+    node: Node, buffered: Callable[[Node], bool], plan: Plan, checks: Mapping[Node, int]
+) -> Evaluation:
+    """Evaluate the writes of a scatter: a serial loop over the index inside loops over the rest.
+
+    The first parameter is the base's own buffer, updated in place. No two iterations of the outer
+    loops write to one address, and the inner loop keeps the order of the source.
+    """
+    e = Evaluator(buffered, plan, checks)
+    _, index, value = node.src
+    rest = node.shape[1:]
+    columns = _output_indices(e.found, rest, plan)
+    param = Param("out0", node.dtype, math.prod(node.shape), "inout")
+    e.found.params.append(param)
+    row = Var("s", index.shape[0])
+    e.found.output_vars.append(row)
+    at = variable(row)
+    position, valid = e.as_index(e.value(index, (at,)), node.shape[0])
+    target = flatten((position, *columns), node.shape)
+    new = e.value(value, (at, *columns), valid)
+    if node.arg == "add":
+        old = e.instr(ops.LOAD, node.dtype, (valid,) if valid else (), (param, target))
+        new = e.instr(ops.ADD, node.dtype, (old, new))
+    e.found.stores.append(Store(param, target, new, valid))
+    if e.found.error_stores:
+        e.found.params.append(e.error_param())
+    return e.found
+
+
+def _output_indices(found: Evaluation, shape: Sequence[int], plan: Plan) -> Indices:
+    groups = plan.groups or tuple((axis,) for axis in range(len(shape)))
+    order = plan.order or tuple(range(len(groups)))
+    extents = [_extent(shape, group) for group in groups]
+    walked: dict[int, Index] = {}
+    found.group_vars = [Var(f"i{number}", extent) for number, extent in enumerate(extents)]
+    if plan.grid > 1:
+        together = order[: plan.grid]
+        grid = Var("g", math.prod(extents[g] for g in together))
+        parts = unflatten(variable(grid), [extents[g] for g in together])
+        walked.update(zip(together, parts, strict=True))
+        found.output_vars.append(grid)
+        order = order[plan.grid :]
+    for number in order:
+        var = found.group_vars[number]
+        if plan.split and number == order[-1]:
+            outer = Var(f"i{number}o", var.extent // plan.split)
+            inner = Var(f"i{number}", plan.split)
+            walked[number] = variable(outer) * plan.split + variable(inner)
+            found.output_vars += [outer, inner]
+        else:
+            walked[number] = variable(var)
+            found.output_vars.append(var)
+    found.output_vars = [v for v in found.output_vars if v.extent != 1]
+    out: dict[int, Index] = {}
+    for number, group in enumerate(groups):
+        parts = unflatten(walked[number], [shape[axis] for axis in group])
+        out.update(zip(group, parts, strict=True))
+    return tuple(out[axis] for axis in range(len(shape)))
+
+
+# ---- placement ---------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class _Scope:
+    """A loop body being filled; ``depth`` counts the loops around it."""
+
+    body: list[Stmt]
+    depth: int
+
+
+def place(found: Evaluation, name: str) -> Kernel:
+    """Put every instruction into the outermost loop where its variables are bound."""
+    root = _Scope([], 0)
+    scopes: dict[Var, _Scope] = {}
+    scope = root
+    chain: list[tuple[_Scope, Loop]] = []
+    for var in found.output_vars:
+        loop = Loop(var, "serial")
+        chain.append((scope, loop))
+        scope = scopes[var] = _Scope(loop.body, scope.depth + 1)
+    innermost = scope
+    nests = _nests(found.reductions)
+    by_acc = {r.acc: nest for nest in nests for r in nest}
+    entered: dict[int, list[tuple[_Scope, Loop]]] = {}
+
+    def scope_of(used: Iterable[Var]) -> _Scope:
+        best = root
+        for var in used:
+            if var not in scopes:
+                enter(owner[var])
+            if scopes[var].depth > best.depth:
+                best = scopes[var]
+        return best
+
+    owner = {var: nest for nest in nests for r in nest for var in r.vars}
+
+    def enter(nest: list[Reduction]) -> None:
+        inner = scope_of(frozenset().union(*(r.free for r in nest)))
+        loops = entered[id(nest)] = []
+        for var in nest[0].vars:
+            loop = Loop(var, "serial")
+            loops.append((inner, loop))
+            inner = scopes[var] = _Scope(loop.body, inner.depth + 1)
+
+    done: set[int] = set()
+
+    def close(nest: list[Reduction]) -> None:
+        done.add(id(nest))
+        if id(nest) not in entered:
+            enter(nest)
+        loops = entered[id(nest)]
+        outer = loops[0][0]
+        for r in nest:
+            outer.body.append(Declare(r.acc))
+            loops[-1][1].body.append(Update(r.acc, r.values))
+        for around, loop in reversed(loops[1:]):
+            around.body.append(loop)
+        outer.body.append(loops[0][1])
+
+    stores = [*found.error_stores, *found.stores]
+    for instr in _ordered(stores, by_acc):
+        if instr.op is RESULT:
+            nest = by_acc[instr.attr[0]]
+            if id(nest) not in done:
+                close(nest)
+            entered[id(nest)][0][0].body.append(instr)
+        else:
+            scope_of(instr.vars).body.append(instr)
+    for store in found.error_stores:
+        gate = store.gate
+        assert gate is not None
+        scope_of(gate.vars).body.append(store)
+    innermost.body.extend(found.stores)
+    for around, loop in reversed(chain):
+        around.body.append(loop)
+    return Kernel(name, tuple(found.params), root.body)
+
+
+def _nests(reductions: Sequence[Reduction]) -> list[list[Reduction]]:
+    """Reductions that share their variables run in one loop nest."""
+    by_vars: dict[tuple[Var, ...], list[Reduction]] = {}
+    for r in reductions:
+        by_vars.setdefault(r.vars, []).append(r)
+    return list(by_vars.values())
+
+
+def inner_values(instr: Instr) -> list[Instr]:
+    """The values that an instruction's index expressions contain."""
+    if instr.op is ops.LOAD:
+        return opaque_values(instr.attr[1])
+    return opaque_values(instr.attr) if instr.op is INDEX else []
+
+
+def opaque_values(index: Index) -> list[Instr]:
+    """The kernel-computed integers inside an index."""
+    out: list[Instr] = []
+    for atom, _ in index.terms:
+        if isinstance(atom, Opaque):
+            out.append(atom.value)
+        elif isinstance(atom, Quotient | Remainder):
+            out += opaque_values(atom.x)
+    return out
+
+
+def _ordered(stores: Sequence[Store], by_acc: Mapping[Accumulator, list[Reduction]]) -> list[Instr]:
+    """All instructions that the stores need, operands first; iterative."""
+    roots: list[Instr] = []
+    for store in stores:
+        roots += [store.value, *opaque_values(store.index)]
+        if store.gate is not None:
+            roots.append(store.gate)
+
+    def sources(instr: Instr) -> list[Instr]:
+        if instr.op is RESULT:
+            return [v for r in by_acc[instr.attr[0]] for v in r.values]
+        return [*instr.args, *inner_values(instr)]
+
+    order: list[Instr] = []
+    seen: set[Instr] = set()
+    stack: list[tuple[Instr, list[Instr]]] = []
+    for root in roots:
+        if root not in seen:
+            seen.add(root)
+            stack.append((root, sources(root)))
+        while stack:
+            instr, rest = stack[-1]
+            while rest and rest[0] in seen:
+                rest.pop(0)
+            if rest:
+                child = rest.pop(0)
+                seen.add(child)
+                stack.append((child, sources(child)))
+            else:
+                order.append(instr)
+                stack.pop()
+    return order
+
+
+# ---- contractions ------------------------------------------------------------------------------
+
+
+def contraction(found: Evaluation) -> Contraction | None:
+    """The kernel as a sum over a product of two operands, if it is one (see kernel.Contraction)."""
+    if len(found.reductions) != 1 or found.error_stores:
+        return None
+    r = found.reductions[0]
+    value = r.values[0]
+    if value.op is ops.CAST and value.args[0].op is ops.MUL:
+        return None
+    if r.acc.kind != "add" or value.op is not ops.MUL or r.result is None:
+        return None
+    a, b = value.args
+    outs = [v for v in found.output_vars if v in r.free]
+    if len(outs) != len(found.output_vars):
+        return None
+    if not all(v in a.vars and v in b.vars for v in r.vars if v.extent > 1):
+        return None
+    batch = tuple(v for v in outs if v in a.vars and v in b.vars)
+    m = tuple(v for v in outs if v in a.vars and v not in b.vars)
+    n = tuple(v for v in outs if v in b.vars and v not in a.vars)
+    if not m or not n:
+        return None
+    k = tuple(v for v in r.vars if v.extent > 1)
+    if not k:
+        return None
+    return Contraction(batch, m, n, k, a, b, r.acc, r.result, tuple(found.stores))

@@ -1,0 +1,390 @@
+"""Which nodes get a buffer, which share a kernel, and in what order the kernels run.
+
+Everything is fused until something speaks against it. A group of outputs is evaluated (see
+:mod:`lower`) as if it were one kernel; :func:`objections` looks at what that kernel would do (what
+is summed inside what, how often a value would be computed again) and names nodes that had better
+have a buffer of their own; then the group is evaluated again. What is left becomes a kernel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from coregrad.ir import loops, lower, ops
+from coregrad.ir.graph import Node, toposort
+from coregrad.ir.index import Var
+from coregrad.ir.kernel import INDEX, RESULT, Instr, Kernel
+from coregrad.ir.lower import Evaluation, NeedsBuffer, Plan, Reduction
+from coregrad.ir.target import Limits
+
+REPEATS = 4  # times a value may be computed again before it gets a buffer
+CHEAP = 3  # instructions that may be repeated without limit (a load, a cast, a multiplication)
+COSTLY = 24  # instructions that two kernels should not both compute
+SMALL = 1 << 14  # loop iterations that need no sharing out among threads
+GRID = 32  # iterations of the outermost loops that are enough to share out
+NESTED = 16  # iterations of a reduction that may stand inside another one
+
+
+@dataclass(eq=False)
+class Task:
+    """One launch: a kernel, the nodes it computes and the nodes it reads, in parameter order.
+
+    ``initial`` says that the first output's buffer is that of this node, updated in place.
+    """
+
+    kernel: Kernel
+    outputs: list[Node]
+    sources: list[Node]
+    initial: Node | None = None
+
+
+@dataclass(eq=False)
+class _Group:
+    outputs: list[Node]
+    found: Evaluation = field(default_factory=Evaluation)
+
+
+@dataclass(eq=False)
+class Scheduler:
+    """One call of :func:`schedule`."""
+
+    roots: Sequence[Node]
+    limits: Limits
+    checks: Mapping[Node, int]
+    fusion: bool
+    buffered: set[Node] = field(default_factory=set)
+    consumers: dict[Node, list[Node]] = field(default_factory=dict)
+    order: list[Node] = field(default_factory=list)
+
+    def run(self) -> list[Task]:
+        """The tasks, in an order in which each finds its sources computed."""
+        self.order = toposort(self.roots)
+        for node in self.order:
+            for source in node.src:
+                self.consumers.setdefault(source, []).append(node)
+        self.buffered = {n for n in self.order if self._always(n)}
+        groups = self._groups()
+        while (twice := _computed_twice(groups, self.consumers)) - self.buffered:
+            self.buffered |= twice
+            groups = self._groups()
+        tasks = [self._task(group) for group in self._joined(groups)]
+        return _in_order(tasks)
+
+    def has_buffer(self, node: Node) -> bool:
+        """Whether kernels load this node instead of computing it."""
+        return node.op is ops.BUFFER or node in self.buffered
+
+    def _always(self, node: Node) -> bool:
+        if node.op in (ops.BUFFER, ops.CONST, ops.IOTA):
+            return node.op is not ops.BUFFER and node in self.roots
+        if node in self.roots or node.op in (ops.CONTIGUOUS, ops.SCATTER):
+            return True
+        if any(c.op is ops.SCATTER and c.src[0] is node for c in self.consumers.get(node, ())):
+            return True
+        alone = node.op in ops.ELEMENTWISE or node.op in (ops.REDUCE, ops.FOLD)
+        return not self.fusion and alone
+
+    # ---- groups ----------------------------------------------------------------------------
+
+    def _groups(self) -> list[_Group]:
+        """One group per buffered node, found from the roots down."""
+        groups: dict[Node, _Group] = {}
+        pending = [r for r in self.roots if r.op is not ops.BUFFER]
+        while pending:
+            node = pending.pop()
+            if node in groups:
+                continue
+            group = groups[node] = self._settle([node])
+            pending += [n for n in group.found.sources if n.op is not ops.BUFFER]
+            if node.op is ops.SCATTER:
+                pending += [n for n in node.src[:1] if n.op is not ops.BUFFER]
+        return list(groups.values())
+
+    def _settle(self, outputs: list[Node]) -> _Group:
+        """Evaluate the group, giving buffers to nodes, until nothing speaks against it."""
+        while True:
+            try:
+                found = self._evaluate(outputs, Plan())
+            except NeedsBuffer as wanted:
+                self.buffered.add(wanted.node)
+                continue
+            against = objections(found, outputs, self.limits)
+            homes = {self._home(n) for n in against} - set(outputs)
+            if not homes - self.buffered:
+                return _Group(outputs, found)
+            self.buffered |= homes
+
+    def _evaluate(self, outputs: Sequence[Node], plan: Plan) -> Evaluation:
+        if outputs[0].op is ops.SCATTER:
+            return lower.evaluate_scatter(outputs[0], self.has_buffer, plan, self.checks)
+        return lower.evaluate(outputs, self.has_buffer, plan, self.checks)
+
+    def _home(self, node: Node) -> Node:
+        """Where the buffer of a reduction should be: after the element-wise ops that only it
+        feeds, which then run as its epilogue."""
+        best = node
+        while True:
+            users = self.consumers.get(node, [])
+            if len(set(users)) != 1 or node in self.buffered:
+                return best
+            user = users[0]
+            if user.op in (ops.RESHAPE, ops.PERMUTE):
+                node = user
+            elif user.op in ops.ELEMENTWISE and all(
+                s is node or self._light(s) for s in user.src
+            ):
+                node = best = user
+            else:
+                return best
+
+    def _light(self, node: Node) -> bool:
+        """Whether no reduction would be drawn in with this operand."""
+        stack = [node]
+        for _ in range(50):
+            if not stack:
+                return True
+            one = stack.pop()
+            if one.op in (ops.REDUCE, ops.FOLD, ops.GATHER) and not self.has_buffer(one):
+                return False
+            if not self.has_buffer(one):
+                stack += one.src
+        return False
+
+    # ---- sharing kernels -------------------------------------------------------------------
+
+    def _joined(self, groups: list[_Group]) -> list[_Group]:
+        """Groups of one shape that read the same buffers share a kernel, where no order forbids."""
+        if not self.fusion:
+            return groups
+        rank = {node: i for i, node in enumerate(self.order)}
+        joined: list[_Group] = []
+        above = _ancestors(groups)
+        for group in sorted(groups, key=lambda g: rank[g.outputs[0]]):
+            both: _Group | None = None
+            for partner in reversed(joined[-16:]):
+                if self._may_join(partner, group, above):
+                    both = self._try(partner.outputs + group.outputs)
+                    break
+            if both is None:
+                joined.append(group)
+                continue
+            partner.outputs, partner.found = both.outputs, both.found
+            groups = [g for g in groups if g is not group]
+            above = _ancestors(groups)
+        return joined
+
+    def _may_join(self, a: _Group, b: _Group, above: Mapping[_Group, set[_Group]]) -> bool:
+        if a.outputs[0].shape != b.outputs[0].shape or a in above[b] or b in above[a]:
+            return False
+        if any(o.op is ops.SCATTER for o in (*a.outputs, *b.outputs)):
+            return False
+        if any(lower.contraction(g.found) for g in (a, b)):
+            return False
+        if len(a.found.params) + len(b.found.params) > self.limits.max_buffers:
+            return False
+        size = math.prod(a.outputs[0].shape)
+        shared = set(a.found.sources) & set(b.found.sources)
+        if not any(math.prod(n.shape) >= size for n in shared):
+            return False
+        sizes = [sorted(_iterations(r.vars) for r in g.found.reductions) for g in (a, b)]
+        return sizes[0][:1] == sizes[1][:1]
+
+    def _try(self, outputs: list[Node]) -> _Group | None:
+        """The group with all these outputs, if nothing speaks against it."""
+        try:
+            found = self._evaluate(outputs, Plan())
+        except NeedsBuffer:
+            return None
+        return None if objections(found, outputs, self.limits) else _Group(outputs, found)
+
+    # ---- kernels ---------------------------------------------------------------------------
+
+    def _task(self, group: _Group) -> Task:
+        plan = loops.plan(group.found, self.limits)
+        found = self._evaluate(group.outputs, plan)
+        whole = lower.contraction(found)
+        kernel = lower.place(found, loops.name(found, group.outputs[0]))
+        kernel.contraction = whole
+        loops.assign(kernel, self.limits)
+        scatter = group.outputs[0].op is ops.SCATTER
+        initial = group.outputs[0].src[0] if scatter else None
+        return Task(kernel, group.outputs, found.sources, initial)
+
+
+def schedule(
+    roots: Sequence[Node], limits: Limits, checks: Mapping[Node, int], fusion: bool = True
+) -> list[Task]:
+    """The kernels that compute ``roots`` (erased of markers, simplified, split), in order."""
+    return Scheduler(roots, limits, checks, fusion).run()
+
+
+# ---- what speaks against fusing ----------------------------------------------------------------
+
+
+def objections(found: Evaluation, outputs: Sequence[Node], limits: Limits) -> set[Node]:
+    """Nodes that should not be computed inside this kernel; empty if the kernel is good."""
+    against = _bad_reductions(found)
+    against |= _repeated(found, outputs)
+    if not against and len(found.params) > limits.max_buffers:
+        against = _half(found, outputs)
+    return against - set(outputs)
+
+
+def _iterations(used: Iterable[Var]) -> int:
+    return math.prod(v.extent for v in used)
+
+
+def _bad_reductions(found: Evaluation) -> set[Node]:
+    outs = frozenset(found.output_vars)
+    total = _iterations(outs)
+    inner = frozenset(v for r in found.reductions for v in r.vars)
+    against: set[Node] = set()
+    seen: dict[Node, Reduction] = {}
+    partial: list[Reduction] = []
+    for r in found.reductions:
+        work = _iterations(r.free) * _iterations(r.vars)
+        if r.node in seen and work > SMALL // 8:
+            against.add(r.node)
+        seen[r.node] = r
+        if r.free & inner:
+            if is_contraction(r) or _iterations(r.vars) > NESTED:
+                against.add(r.node)
+        elif _iterations(r.free) > math.prod(r.node.shape) and work > SMALL // 4:
+            against.add(r.node)
+        elif r.free < outs and total > _iterations(r.free):
+            if work + total > SMALL and (is_contraction(r) or _iterations(r.free) < GRID):
+                against.add(r.node)
+            else:
+                partial.append(r)
+    partial.sort(key=lambda r: len(r.free))
+    for a, b in zip(partial, partial[1:], strict=False):
+        if not a.free <= b.free:
+            against.add(a.node)
+    return against | _crowded(found, against)
+
+
+def _crowded(found: Evaluation, already: set[Node]) -> set[Node]:
+    """A contraction wants a kernel without other large reductions."""
+    if len(found.reductions) < 2:
+        return set()
+    rest = [r for r in found.reductions if r.node not in already]
+    contractions = [r for r in rest if is_contraction(r)]
+    return {r.node for r in contractions if _iterations(r.vars) > NESTED}
+
+
+def is_contraction(r: Reduction) -> bool:
+    """Whether a sum is over a product of two operands with different free variables."""
+    value = r.values[0]
+    if r.acc.kind != "add" or value.op is not ops.MUL:
+        return False
+    a, b = (arg.vars - frozenset(r.vars) for arg in value.args)
+    return bool(a - b) and bool(b - a)
+
+
+def _repeated(found: Evaluation, outputs: Sequence[Node]) -> set[Node]:
+    """Values that would be computed much more often than they have elements."""
+    cost = costs(found.instrs)
+    flagged: set[Node] = set()
+    for node, asked in found.requests.items():
+        size = math.prod(node.shape)
+        if node.op not in ops.ELEMENTWISE or size < 2:
+            continue
+        times = sum(_iterations(instr.vars) for instr in asked.values())
+        if times > REPEATS * size and max(cost.get(i, 0) for i in asked.values()) > CHEAP:
+            flagged.add(node)
+    inside = {s for node in flagged for s in node.src}
+    return {n for n in flagged if n not in inside} - set(outputs)
+
+
+def costs(instrs: Sequence[Instr]) -> dict[Instr, int]:
+    """Instructions needed for each value, counting shared ones again (up to a limit)."""
+    out: dict[Instr, int] = {}
+    for instr in instrs:
+        own = 0 if instr.op in (ops.CONST, RESULT) else _WEIGHT.get(instr.op, 1)
+        out[instr] = min(own + sum(out.get(a, 0) for a in instr.args), 10_000)
+    return out
+
+
+_WEIGHT = {INDEX: 1, ops.EXP: 10, ops.LOG: 10, ops.SIN: 12, ops.DIV: 4, ops.SQRT: 4}
+
+
+def _half(found: Evaluation, outputs: Sequence[Node]) -> set[Node]:
+    """A node that takes about half of the kernel's parameters with it."""
+    reads: dict[Instr, frozenset[object]] = {}
+    for instr in found.instrs:
+        own = frozenset((instr.attr[0],)) if instr.op is ops.LOAD else frozenset()
+        reads[instr] = own.union(*(reads.get(a, frozenset()) for a in instr.args))
+    best: tuple[int, Node] | None = None
+    for node, asked in found.requests.items():
+        if node.op not in ops.ELEMENTWISE or node in outputs:
+            continue
+        number = max(len(reads.get(i, ())) for i in asked.values())
+        distance = abs(2 * number - len(found.params))
+        if number > 1 and (best is None or distance < best[0]):
+            best = (distance, node)
+    return {best[1]} if best else set()
+
+
+def _computed_twice(groups: Sequence[_Group], consumers: Mapping[Node, list[Node]]) -> set[Node]:
+    """Costly values that several kernels would each compute for themselves."""
+    users: dict[Node, int] = {}
+    dear: set[Node] = set()
+    for group in groups:
+        cost = costs(group.found.instrs)
+        for node, asked in group.found.requests.items():
+            if node.op not in ops.ELEMENTWISE or node in group.outputs:
+                continue
+            users[node] = users.get(node, 0) + 1
+            if max(cost.get(i, 0) for i in asked.values()) >= COSTLY:
+                dear.add(node)
+    twice = {n for n in dear if users[n] > 1}
+    return {n for n in twice if not any(c in twice for c in consumers.get(n, ()))}
+
+
+# ---- order -------------------------------------------------------------------------------------
+
+
+def _ancestors(groups: Sequence[_Group]) -> dict[_Group, set[_Group]]:
+    """For each group, the groups that must have run before it."""
+    by_output = {o: g for g in groups for o in g.outputs}
+    above: dict[_Group, set[_Group]] = {}
+
+    def parents(group: _Group) -> list[_Group]:
+        wanted = [*group.found.sources]
+        wanted += [s for o in group.outputs if o.op is ops.SCATTER for s in o.src[:1]]
+        return [by_output[n] for n in wanted if n in by_output]
+
+    for start in groups:
+        stack = [start]
+        while stack:
+            group = stack[-1]
+            missing = [p for p in parents(group) if p not in above]
+            if missing:
+                stack += missing
+                continue
+            above[group] = set().union(*(above[p] | {p} for p in parents(group)))
+            stack.pop()
+    return above
+
+
+def _in_order(tasks: Sequence[Task]) -> list[Task]:
+    maker = {node: task for task in tasks for node in task.outputs}
+    done: set[Task] = set()
+    out: list[Task] = []
+    for start in tasks:
+        stack = [start]
+        while stack:
+            task = stack[-1]
+            before = [*task.sources, *([task.initial] if task.initial else [])]
+            missing = [maker[n] for n in before if n in maker and maker[n] not in done]
+            missing = [m for m in missing if m is not task]
+            if missing and task not in done:
+                stack += missing
+                continue
+            stack.pop()
+            if task not in done:
+                done.add(task)
+                out.append(task)
+    return out

@@ -1,0 +1,99 @@
+"""Graph to graph, before scheduling: what one kernel would do badly is cut into several.
+
+Large reductions with few results become two (partial results, then their sum), with blocks set by
+size and never by the number of threads; wide concatenations become trees; long element-wise chains
+get a buffer now and then. A cut is a ``contiguous`` node, which always has a buffer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from coregrad import dtypes
+from coregrad.dtypes import DType
+from coregrad.ir import build, ops
+from coregrad.ir.graph import Node, intern, toposort
+
+BLOCK = 4096  # elements that one partial result takes in
+FEW = 1024  # results that are enough to share out among threads
+LONG = 1 << 16  # elements that no single running sum should take in, for accuracy
+PARTS = 4  # parts of a concatenation that one kernel may choose among
+DEPTH = 128  # element-wise ops in a row before the chain is cut
+
+
+def split(roots: Sequence[Node]) -> list[Node]:
+    """The same values with large reductions, wide concatenations and long chains cut up."""
+    done: dict[Node, Node] = {}
+    depth: dict[Node, int] = {}
+    for node in toposort(roots):
+        src = tuple(done[s] for s in node.src)
+        made = node if src == node.src else intern(node.op, src, node.arg, node.dtype, node.shape)
+        if made.op is ops.REDUCE:
+            made = _split_reduction(made)
+        elif made.op is ops.CAT and len(src) > PARTS:
+            made = _cat_tree(src, made.arg)
+        depth[made] = 0 if made.op in _CUTS else 1 + max((depth[s] for s in made.src if s in depth), default=0)
+        if depth[made] > DEPTH and made.op in ops.ELEMENTWISE:
+            made = build.contiguous(made)
+            depth[made] = 0
+        done[node] = made
+    return [done[root] for root in roots]
+
+
+_CUTS = frozenset((ops.BUFFER, ops.CONST, ops.IOTA, ops.CONTIGUOUS, ops.SCATTER, ops.REDUCE))
+
+
+def neutral(kind: str, dtype: DType) -> int | float:
+    """What changes nothing when it is folded into a reduction of this kind."""
+    if kind == "max":
+        return dtype.min
+    return 1 if kind == "mul" else 0
+
+
+def _split_reduction(node: Node) -> Node:
+    kind, axes = node.arg
+    x = node.src[0]
+    length = math.prod(x.shape[a] for a in axes)
+    results = math.prod(node.shape)
+    if length == 0:
+        return build.const(neutral(kind, node.dtype), node.dtype, node.shape)
+    worth = length >= 2 * BLOCK and results < FEW and length * results >= 8 * BLOCK
+    if kind == "argmax" or not (worth or (length >= LONG and kind == "add")):
+        return node
+    return _two_stages(x, kind, axes, length)
+
+
+def _two_stages(x: Node, kind: str, axes: Sequence[int], length: int) -> Node:
+    axis = next(a for a in axes if x.shape[a] > 1)
+    size = x.shape[axis]
+    blocks = _blocks(size, max(2, min(512, length // BLOCK)))
+    per_block = -(-size // blocks)
+    if per_block * blocks != size:
+        widths = [(0, 0)] * len(x.shape)
+        widths[axis] = (0, per_block * blocks - size)
+        x = build.pad(x, widths, neutral(kind, x.dtype))
+    x = build.reshape(x, (*x.shape[:axis], blocks, per_block, *x.shape[axis + 1 :]))
+    inner = tuple(a + 1 if a >= axis else a for a in axes)
+    dtype = x.dtype
+    wide = dtypes.accumulator(dtype)
+    if dtype.is_float and wide is not dtype:  # partial sums stay in the accumulator's dtype
+        x = build.cast(x, wide)
+    partial = build.contiguous(build.reduce(kind, x, inner))
+    position = axis - sum(a < axis for a in axes)
+    return build.cast(build.reduce(kind, partial, (position,)), dtype)
+
+
+def _blocks(size: int, wanted: int) -> int:
+    """How many blocks to cut ``size`` into: a divisor near ``wanted`` if there is one."""
+    if size <= wanted:
+        return size
+    near = [b for b in range(max(2, wanted // 2), min(size, 2 * wanted) + 1) if size % b == 0]
+    return min(near, key=lambda b: abs(b - wanted)) if near else wanted
+
+
+def _cat_tree(parts: Sequence[Node], axis: int) -> Node:
+    while len(parts) > PARTS:
+        groups = [parts[i : i + PARTS] for i in range(0, len(parts), PARTS)]
+        parts = [build.contiguous(build.cat(g, axis)) if len(g) > 1 else g[0] for g in groups]
+    return build.cat(parts, axis)

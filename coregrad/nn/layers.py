@@ -1,0 +1,645 @@
+"""Layers: modules that hold weights, and modules that stand for one function of the tensor.
+
+Starting values are PyTorch's. A layer never knows what it is used in; the arithmetic is the
+tensor's own (`coregrad/api/network.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from coregrad import dtypes
+from coregrad.api.tensor import Tensor
+from coregrad.dtypes import DType
+from coregrad.errors import CoregradError, ShapeError
+from coregrad.nn.module import Module, Parameter
+
+Sizes = int | Sequence[int]
+
+
+def _drawn(*shape: int, bound: float, device: str | None, dtype: DType | None) -> Parameter:
+    return Parameter(Tensor.uniform(*shape, low=-bound, high=bound, device=device, dtype=dtype))
+
+
+def _filled(
+    *shape: int, value: float, device: str | None, dtype: DType | None
+) -> Parameter:
+    return Parameter(Tensor.full(shape, value, device=device, dtype=dtype or dtypes.float32))
+
+
+def _tuple(value: Sizes, axes: int) -> tuple[int, ...]:
+    return (value,) * axes if isinstance(value, int) else tuple(value)
+
+
+def _positive(layer: str, **sizes: int) -> None:
+    for name, size in sizes.items():
+        if size < 1:
+            raise ShapeError(f"{layer}: {name} is {size}; it must be at least 1")
+
+
+# ---- linear maps -------------------------------------------------------------------------------
+
+
+class Linear(Module):
+    """``x @ weight.T + bias``: (..., in_features) to (..., out_features).
+
+    >>> Linear(3, 2)(Tensor.ones(5, 3)).shape
+    (5, 2)
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: str | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        _positive("Linear", in_features=in_features, out_features=out_features)
+        self.in_features = in_features
+        self.out_features = out_features
+        bound = 1.0 / math.sqrt(in_features)
+        self.weight = _drawn(out_features, in_features, bound=bound, device=device, dtype=dtype)
+        self.bias = _drawn(out_features, bound=bound, device=device, dtype=dtype) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., in_features) to (..., out_features)."""
+        return x.linear(self.weight.transpose(0, 1), self.bias)
+
+    def extra_repr(self) -> str:
+        """The sizes."""
+        return f"{self.in_features}, {self.out_features}, bias={self.bias is not None}"
+
+
+class _Conv(Module):
+    """What the convolutions share: sizes, weight of shape (out, in/groups, *kernel), bias."""
+
+    axes = 0
+    transposed = False
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes | str = 0,
+        dilation: Sizes = 1,
+        groups: int = 1,
+        bias: bool = True,
+        device: str | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        name = type(self).__name__
+        _positive(name, in_channels=in_channels, out_channels=out_channels, groups=groups)
+        if in_channels % groups or out_channels % groups:
+            raise ShapeError(
+                f"{name}: {groups} groups do not divide {in_channels} and {out_channels} channels"
+            )
+        self.in_channels = in_channels
+        self.out_channels = out_channels
+        self.kernel_size = _tuple(kernel_size, self.axes)
+        self.stride = _tuple(stride, self.axes)
+        self.padding = padding if isinstance(padding, str) else _tuple(padding, self.axes)
+        self.dilation = _tuple(dilation, self.axes)
+        self.groups = groups
+        channels = (out_channels, in_channels // groups)
+        if self.transposed:
+            channels = (in_channels, out_channels // groups)
+        bound = 1.0 / math.sqrt(channels[1] * math.prod(self.kernel_size))
+        self.weight = _drawn(
+            *channels, *self.kernel_size, bound=bound, device=device, dtype=dtype
+        )
+        self.bias = _drawn(out_channels, bound=bound, device=device, dtype=dtype) if bias else None
+
+    def extra_repr(self) -> str:
+        """The sizes."""
+        return (
+            f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, "
+            f"stride={self.stride}, padding={self.padding}, dilation={self.dilation}, "
+            f"groups={self.groups}, bias={self.bias is not None}"
+        )
+
+
+class Conv1d(_Conv):
+    """Convolution over (N, C, L); see :meth:`Tensor.conv1d`.
+
+    >>> Conv1d(3, 8, kernel_size=3)(Tensor.ones(2, 3, 10)).shape
+    (2, 8, 8)
+    """
+
+    axes = 1
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, in_channels, L) to (N, out_channels, L')."""
+        return x.conv1d(
+            self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
+        )
+
+
+class Conv2d(_Conv):
+    """Convolution over (N, C, H, W); see :meth:`Tensor.conv2d`.
+
+    >>> Conv2d(3, 8, kernel_size=3, padding="same")(Tensor.ones(2, 3, 5, 7)).shape
+    (2, 8, 5, 7)
+    """
+
+    axes = 2
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, in_channels, H, W) to (N, out_channels, H', W')."""
+        return x.conv2d(
+            self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
+        )
+
+
+class ConvTranspose2d(_Conv):
+    """The adjoint of a convolution, over (N, C, H, W); see :meth:`Tensor.conv_transpose2d`.
+
+    >>> ConvTranspose2d(8, 3, kernel_size=2, stride=2)(Tensor.ones(2, 8, 5, 7)).shape
+    (2, 3, 10, 14)
+    """
+
+    axes = 2
+    transposed = True
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        output_padding: Sizes = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Sizes = 1,
+        device: str | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__(
+            in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias,
+            device, dtype,
+        )  # fmt: skip
+        self.output_padding = _tuple(output_padding, self.axes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, in_channels, H, W) to (N, out_channels, H', W')."""
+        assert not isinstance(self.padding, str)
+        return x.conv_transpose2d(
+            self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups,
+            self.dilation,
+        )  # fmt: skip
+
+
+class Embedding(Module):
+    """A table of vectors, looked up by integer indices.
+
+    >>> Embedding(10, 4)(Tensor([[1, 2, 9]])).shape
+    (1, 3, 4)
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        device: str | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        _positive("Embedding", num_embeddings=num_embeddings, embedding_dim=embedding_dim)
+        self.num_embeddings = num_embeddings
+        self.embedding_dim = embedding_dim
+        self.weight = Parameter(
+            Tensor.randn(num_embeddings, embedding_dim, device=device, dtype=dtype)
+        )
+
+    def forward(self, indices: Tensor) -> Tensor:
+        """Indices of shape S to vectors of shape (*S, embedding_dim)."""
+        return indices.embedding(self.weight)
+
+    def extra_repr(self) -> str:
+        """The sizes."""
+        return f"{self.num_embeddings}, {self.embedding_dim}"
+
+
+# ---- normalisation -----------------------------------------------------------------------------
+
+
+class BatchNorm(Module):
+    """Normalises every channel (axis 1) over the batch and all other axes.
+
+    In training it uses the batch's mean and biased variance and moves ``running_mean`` and
+    ``running_var`` (unbiased) towards them by ``momentum`` (None: the plain average of all batches
+    so far); in evaluation it uses the running ones. One value per channel has no variance and
+    raises ShapeError in training.
+
+    >>> bn = BatchNorm(3)
+    >>> bn(Tensor.ones(4, 3, 2, 2)).shape, bn.num_batches_tracked.item()
+    ((4, 3, 2, 2), 1)
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: str | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        _positive(type(self).__name__, num_features=num_features)
+        self.num_features = num_features
+        self.eps = eps
+        self.momentum = momentum
+        self.weight: Tensor | None = None
+        self.bias: Tensor | None = None
+        if affine:
+            self.weight = _filled(num_features, value=1.0, device=device, dtype=dtype)
+            self.bias = _filled(num_features, value=0.0, device=device, dtype=dtype)
+        self.running_mean: Tensor | None = None
+        self.running_var: Tensor | None = None
+        self.num_batches_tracked: Tensor | None = None
+        if track_running_stats:
+            made = {"device": device, "dtype": dtype or dtypes.float32, "requires_grad": False}
+            self.running_mean = Tensor.full((num_features,), 0.0, **made)
+            self.running_var = Tensor.full((num_features,), 1.0, **made)
+            self.num_batches_tracked = Tensor(0, device=device, requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, ...) to the same shape."""
+        if x.ndim < 2 or x.shape[1] != self.num_features:
+            raise ShapeError(
+                f"{type(self).__name__}: an input of shape {x.shape} does not have "
+                f"{self.num_features} channels on axis 1"
+            )
+        mean, var = self._statistics(x)
+        return x.batch_norm(mean, var, self.weight, self.bias, self.eps)
+
+    def _statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance to normalise with; in training the running ones move."""
+        if not self.training and self.running_mean is not None:
+            assert self.running_var is not None
+            return self.running_mean, self.running_var
+        count = x.numel() // x.shape[1]
+        if self.training and count < 2:
+            raise ShapeError(
+                f"{type(self).__name__}: an input of shape {x.shape} has {count} value per channel, "
+                "which has no variance; train on larger batches, or call eval()"
+            )
+        axes = tuple(axis for axis in range(x.ndim) if axis != 1)
+        var, mean = x.float_at_least().var_mean(axes, correction=0)
+        if self.training and self.running_mean is not None:
+            self._track(mean.detach(), var.detach() * (count / (count - 1)))
+        return mean, var
+
+    def _track(self, mean: Tensor, var: Tensor) -> None:
+        """Move the running statistics in place, so that a captured step moves them too."""
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.num_batches_tracked is not None
+        seen = self.num_batches_tracked
+        seen.assign(seen + 1)
+        for running, now in ((self.running_mean, mean), (self.running_var, var)):
+            now = now.cast(running.dtype)
+            if self.momentum is None:
+                running.assign(running + (now - running) / seen.cast(running.dtype))
+            else:
+                running.assign(running * (1.0 - self.momentum) + now * self.momentum)
+
+    def extra_repr(self) -> str:
+        """The sizes."""
+        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}"
+
+
+class BatchNorm1d(BatchNorm):
+    """:class:`BatchNorm` for (N, C) and (N, C, L)."""
+
+
+class BatchNorm2d(BatchNorm):
+    """:class:`BatchNorm` for (N, C, H, W)."""
+
+
+class LayerNorm(Module):
+    """Normalises over the last axes.
+
+    >>> LayerNorm(4)(Tensor([[1.0, 2.0, 3.0, 4.0]])).mean().abs().item() < 1e-6
+    True
+    """
+
+    def __init__(
+        self,
+        normalized_shape: Sizes,
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: str | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        self.normalized_shape = _tuple(normalized_shape, 1)
+        self.eps = eps
+        self.weight: Tensor | None = None
+        self.bias: Tensor | None = None
+        if elementwise_affine:
+            made = {"device": device, "dtype": dtype}
+            self.weight = _filled(*self.normalized_shape, value=1.0, **made)
+            self.bias = _filled(*self.normalized_shape, value=0.0, **made) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., *normalized_shape) to the same shape."""
+        return x.layer_norm(self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        """The sizes."""
+        return f"{self.normalized_shape}, eps={self.eps}"
+
+
+class GroupNorm(Module):
+    """Normalises over groups of channels (axis 1) and all axes after them, for each sample.
+
+    >>> GroupNorm(2, 4)(Tensor.ones(3, 4, 5)).shape
+    (3, 4, 5)
+    """
+
+    def __init__(
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        device: str | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        _positive("GroupNorm", num_groups=num_groups, num_channels=num_channels)
+        if num_channels % num_groups:
+            raise ShapeError(f"GroupNorm: {num_groups} groups do not divide {num_channels} channels")
+        self.num_groups = num_groups
+        self.num_channels = num_channels
+        self.eps = eps
+        self.weight: Tensor | None = None
+        self.bias: Tensor | None = None
+        if affine:
+            self.weight = _filled(num_channels, value=1.0, device=device, dtype=dtype)
+            self.bias = _filled(num_channels, value=0.0, device=device, dtype=dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, ...) to the same shape."""
+        return x.group_norm(self.num_groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        """The sizes."""
+        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}"
+
+
+class RMSNorm(Module):
+    """Divides by the root of the mean square over the last axes.
+
+    ``eps`` None is the machine epsilon of the input's dtype, as in PyTorch.
+
+    >>> RMSNorm(2)(Tensor([[3.0, 3.0]])).round(decimals=3).tolist()
+    [[1.0, 1.0]]
+    """
+
+    def __init__(
+        self,
+        normalized_shape: Sizes,
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        device: str | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        self.normalized_shape = _tuple(normalized_shape, 1)
+        self.eps = eps
+        self.weight: Tensor | None = None
+        if elementwise_affine:
+            self.weight = _filled(*self.normalized_shape, value=1.0, device=device, dtype=dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., *normalized_shape) to the same shape."""
+        return x.rms_norm(self.normalized_shape, self.weight, self.eps)
+
+    def extra_repr(self) -> str:
+        """The sizes."""
+        return f"{self.normalized_shape}, eps={self.eps}"
+
+
+# ---- containers --------------------------------------------------------------------------------
+
+
+class Sequential(Module):
+    """Modules and functions one after the other.
+
+    >>> net = Sequential(Linear(3, 4), Tensor.relu, Linear(4, 2))
+    >>> net(Tensor.ones(1, 3)).shape, len(net), [name for name, _ in net.named_parameters()]
+    ((1, 2), 3, ['0.weight', '0.bias', '2.weight', '2.bias'])
+    """
+
+    def __init__(self, *layers: Callable[[Tensor], Tensor]) -> None:
+        for i, layer in enumerate(layers):
+            if not callable(layer):
+                raise CoregradError(
+                    f"Sequential: layer {i} is a {type(layer).__name__}, which cannot be called; "
+                    "give modules and functions"
+                )
+        # One attribute per position, so that the names are PyTorch's: "0.weight".
+        vars(self).update({str(i): layer for i, layer in enumerate(layers)})
+
+    @property
+    def layers(self) -> list[Callable[[Tensor], Tensor]]:
+        """The layers in order."""
+        return [layer for name, layer in vars(self).items() if name.isdigit()]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Through all layers."""
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def __getitem__(self, index: int) -> Callable[[Tensor], Tensor]:
+        return self.layers[index]
+
+    def __iter__(self) -> Iterator[Callable[[Tensor], Tensor]]:
+        return iter(self.layers)
+
+
+# ---- functions as modules ----------------------------------------------------------------------
+
+
+class Identity(Module):
+    """Returns its input."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x``."""
+        return x
+
+
+class ReLU(Module):
+    """max(x, 0); NaN stays."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape."""
+        return x.relu()
+
+
+class GELU(Module):
+    """x times the normal distribution function of x; ``approximate`` is "none" or "tanh"."""
+
+    def __init__(self, approximate: str = "none") -> None:
+        self.approximate = approximate
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape."""
+        return x.gelu(approximate=self.approximate)
+
+
+class Sigmoid(Module):
+    """1 / (1 + exp(-x))."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape."""
+        return x.sigmoid()
+
+
+class Tanh(Module):
+    """Hyperbolic tangent."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape."""
+        return x.tanh()
+
+
+class Softmax(Module):
+    """exp(x) divided by its sum along an axis."""
+
+    def __init__(self, dim: int = -1) -> None:
+        self.dim = dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape."""
+        return x.softmax(self.dim)
+
+
+class Flatten(Module):
+    """Axes ``start_dim`` to ``end_dim`` in one."""
+
+    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
+        self.start_dim = start_dim
+        self.end_dim = end_dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape."""
+        return x.flatten(self.start_dim, self.end_dim)
+
+
+class Dropout(Module):
+    """In training zeroes each element with probability ``p`` and scales the others by 1/(1-p)."""
+
+    def __init__(self, p: float = 0.5) -> None:
+        if not 0.0 <= p <= 1.0:
+            raise CoregradError(f"Dropout: p is {p}; a probability lies between 0 and 1")
+        self.p = p
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape."""
+        return x.dropout(self.p, training=self.training)
+
+    def extra_repr(self) -> str:
+        """The probability."""
+        return f"p={self.p}"
+
+
+class MaxPool2d(Module):
+    """The largest value of each window; see :meth:`Tensor.max_pool2d`."""
+
+    def __init__(
+        self,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        dilation: Sizes = 1,
+        ceil_mode: bool = False,
+    ) -> None:
+        self.options: dict[str, Any] = {
+            "kernel_size": kernel_size,
+            "stride": stride,
+            "padding": padding,
+            "dilation": dilation,
+            "ceil_mode": ceil_mode,
+        }
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, H, W) to (N, C, H', W')."""
+        return x.max_pool2d(**self.options)
+
+    def extra_repr(self) -> str:
+        """The sizes."""
+        return ", ".join(f"{name}={value}" for name, value in self.options.items())
+
+
+class AvgPool2d(Module):
+    """The mean of each window; see :meth:`Tensor.avg_pool2d`."""
+
+    def __init__(
+        self,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> None:
+        self.options: dict[str, Any] = {
+            "kernel_size": kernel_size,
+            "stride": stride,
+            "padding": padding,
+            "ceil_mode": ceil_mode,
+            "count_include_pad": count_include_pad,
+        }
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, H, W) to (N, C, H', W')."""
+        return x.avg_pool2d(**self.options)
+
+    def extra_repr(self) -> str:
+        """The sizes."""
+        return ", ".join(f"{name}={value}" for name, value in self.options.items())
+
+
+# ---- losses ------------------------------------------------------------------------------------
+
+
+class CrossEntropyLoss(Module):
+    """Cross entropy of logits and class labels; see :meth:`Tensor.cross_entropy`."""
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ) -> None:
+        self.weight = None if weight is None else weight.detach().requires_grad_(False)
+        self.ignore_index = ignore_index
+        self.reduction = reduction
+        self.label_smoothing = label_smoothing
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        """(N, C, ...) logits and (N, ...) labels to a loss."""
+        return logits.cross_entropy(
+            target, self.weight, self.ignore_index, self.reduction, self.label_smoothing
+        )
+
+
+class MSELoss(Module):
+    """Mean squared error."""
+
+    def __init__(self, reduction: str = "mean") -> None:
+        self.reduction = reduction
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        """Two tensors of one shape to a loss."""
+        return x.mse_loss(target, self.reduction)

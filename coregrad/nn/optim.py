@@ -1,0 +1,381 @@
+"""Optimisers: one lazy update per parameter, all of a step computed together.
+
+What changes from step to step (learning rate, bias corrections) lives in 0-d tensors, so that the
+graph of a step looks the same every time and is scheduled and compiled once. float16 and bfloat16
+parameters keep their state in float32, since 1e-8 and 0.001 * g**2 vanish in half precision.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from coregrad import dtypes
+from coregrad.api.tensor import Tensor
+from coregrad.dtypes import DType
+from coregrad.errors import CoregradError, DataError, DTypeError, GradientError, ShapeError
+
+Betas = tuple[float, float]
+
+
+class Optimizer:
+    """What all optimisers share: a checked list of parameters, a learning rate, named state.
+
+    A subclass makes its state in ``__init__`` with :meth:`_zeros` and :meth:`_scalar`, and says in
+    :meth:`_update` how one parameter moves.
+    """
+
+    def __init__(self, params: Iterable[Tensor], lr: float) -> None:
+        self.params = _checked(params, type(self).__name__)
+        self._lr = _not_negative("lr", lr, type(self).__name__)
+        self._state: dict[str, Tensor] = {}
+        self._lr_tensor = self._scalar("lr", self._lr)
+
+    # ---- the learning rate ---------------------------------------------------------------------
+
+    @property
+    def lr(self) -> float:
+        """The learning rate; assign to it at any time."""
+        return self._lr
+
+    @lr.setter
+    def lr(self, value: float) -> None:
+        self._lr = _not_negative("lr", value, type(self).__name__)
+        self._lr_tensor.assign(_number(self._lr, self._lr_tensor.device))
+
+    # ---- state ---------------------------------------------------------------------------------
+
+    def _scalar(self, name: str, value: float) -> Tensor:
+        """A 0-d tensor of the state. float64, where the device has it, would be no better: all
+        formulas below are written so that float32 loses nothing."""
+        tensor = _number(value, self.params[0].device)
+        self._state[name] = tensor
+        return tensor
+
+    def _zeros(self, name: str) -> list[Tensor]:
+        """One tensor of zeros per parameter, in the dtype its state is kept in."""
+        made = [
+            Tensor.zeros(*p.shape, dtype=_work_dtype(p), device=p.device, requires_grad=False)
+            for p in self.params
+        ]
+        self._state |= {f"{name}.{i}": tensor for i, tensor in enumerate(made)}
+        return made
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The state by name (positions stand for parameters): save it with the model's."""
+        return {name: tensor.detach() for name, tensor in self._state.items()}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Take over a state saved from an optimiser of the same kind over the same parameters.
+
+        Raises DataError for missing or unexpected names, ShapeError for shapes that differ.
+        """
+        if set(state) != set(self._state):
+            odd = sorted(set(state) ^ set(self._state))
+            raise DataError(
+                f"{type(self).__name__}.load_state_dict: {', '.join(odd)} are not on both sides; "
+                "load a state of the same optimiser over the same parameters"
+            )
+        for name, own in self._state.items():
+            if tuple(own.shape) != tuple(state[name].shape):
+                raise ShapeError(
+                    f"{type(self).__name__}.load_state_dict: {name} is {own.shape} here and "
+                    f"{state[name].shape} in the state; the parameters differ"
+                )
+        for name, own in self._state.items():
+            own.assign(state[name].detach().to(own.device).cast(own.dtype))
+        self._lr = float(self._lr_tensor.item())
+
+    # ---- stepping ------------------------------------------------------------------------------
+
+    def zero_grad(self) -> None:
+        """Forget the gradients of all parameters."""
+        for p in self.params:
+            p.grad = None
+
+    def step(self) -> None:
+        """Move every parameter that has a gradient; all of it is computed in one go.
+
+        Raises GradientError if no parameter has a gradient: ``backward`` was not called.
+        """
+        moving = [i for i, p in enumerate(self.params) if p.grad is not None]
+        if not moving:
+            raise GradientError(
+                f"{type(self).__name__}.step: no parameter has a gradient; call backward() on a "
+                "loss that depends on them first"
+            )
+        with Tensor.no_grad():
+            touched = self._begin()
+            for i in moving:
+                touched += self._move(i)
+        Tensor.realize(*touched)
+
+    def _move(self, i: int) -> list[Tensor]:
+        """Update parameter i and its state; every tensor that was written."""
+        p = self.params[i]
+        grad = p.grad
+        assert grad is not None
+        work = _work_dtype(p)
+        updated, written = self._update(i, p.detach().cast(work), grad.detach().cast(work))
+        p.assign(updated.cast(p.dtype))
+        return [p, *written]
+
+    def _begin(self) -> list[Tensor]:
+        """Advance what is common to all parameters; every tensor that was written."""
+        return []
+
+    def _update(self, i: int, p: Tensor, grad: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """The new value of parameter i, and the state that was written."""
+        raise CoregradError(f"{type(self).__name__}: an optimiser must define _update")
+
+
+class SGD(Optimizer):
+    """Stochastic gradient descent with optional momentum, as PyTorch's.
+
+    Example::
+
+        optim = nn.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, nesterov=True)
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        lr: float = 0.001,
+        momentum: float = 0.0,
+        dampening: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+    ) -> None:
+        super().__init__(params, lr)
+        self.momentum = _not_negative("momentum", momentum, "SGD")
+        self.dampening = float(dampening)
+        self.weight_decay = _not_negative("weight_decay", weight_decay, "SGD")
+        self.nesterov = nesterov
+        if nesterov and (not momentum or dampening):
+            raise CoregradError(
+                f"SGD: nesterov needs momentum > 0 and dampening 0, not {momentum} and {dampening}"
+            )
+        self._velocity = self._zeros("velocity") if momentum else []
+        # 1 until a parameter's first step, whose velocity is the undamped gradient.
+        self._fresh = [self._scalar(f"fresh.{i}", 1.0) for i in range(len(self.params))] if (
+            dampening
+        ) else []
+
+    def _update(self, i: int, p: Tensor, grad: Tensor) -> tuple[Tensor, list[Tensor]]:
+        if self.weight_decay:
+            grad = grad + p * self.weight_decay
+        written: list[Tensor] = []
+        if self.momentum:
+            velocity = self._velocity[i]
+            velocity.assign(velocity * self.momentum + self._damped(i, grad, written))
+            written.append(velocity)
+            grad = grad + velocity * self.momentum if self.nesterov else velocity
+        return p - grad * _like(self._lr_tensor, p), written
+
+    def _damped(self, i: int, grad: Tensor, written: list[Tensor]) -> Tensor:
+        if not self.dampening:
+            return grad
+        fresh = self._fresh[i]
+        share = (1.0 - self.dampening) + fresh * self.dampening
+        fresh.assign(Tensor.zeros(dtype=fresh.dtype, device=fresh.device))
+        written.append(fresh)
+        return grad * _like(share, grad)
+
+
+class Adam(Optimizer):
+    """Adam: D. P. Kingma, J. Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015.
+
+    ``weight_decay`` adds to the gradient, as in PyTorch's Adam; see :class:`AdamW`.
+
+    Example::
+
+        optim = nn.optim.Adam(model.parameters(), lr=0.001)
+    """
+
+    decoupled = False
+
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        lr: float = 0.001,
+        betas: Betas = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__(params, lr)
+        name = type(self).__name__
+        if not all(0.0 <= b < 1.0 for b in betas):
+            raise CoregradError(f"{name}: betas {betas} must both be in [0, 1)")
+        self.betas = (float(betas[0]), float(betas[1]))
+        self.eps = _not_negative("eps", eps, name)
+        self.weight_decay = _not_negative("weight_decay", weight_decay, name)
+        self._steps = self._scalar("steps", 0.0)
+        self._mean = self._zeros("mean")
+        self._square = self._zeros("square")
+
+    def _begin(self) -> list[Tensor]:
+        """The step's two numbers. With c = 1 - beta**t the update -lr * (m/c1) / (sqrt(v/c2) + eps)
+        is ``scale * m / (sqrt(v) + eps2)`` for scale = -lr*sqrt(c2)/c1 and eps2 = eps*sqrt(c2):
+        five operations per element. c by expm1, since 1 - 0.999 has lost four digits in float32."""
+        self._steps.assign(self._steps + 1.0)
+        c1, c2 = (-(self._steps * _log(beta)).expm1() for beta in self.betas)
+        root = c2.sqrt()
+        self._scale = (-self._lr_tensor * root / c1).contiguous()
+        self._eps = (root * self.eps).contiguous()
+        return [self._steps, self._scale, self._eps]
+
+    def _update(self, i: int, p: Tensor, grad: Tensor) -> tuple[Tensor, list[Tensor]]:
+        beta1, beta2 = self.betas
+        mean, square = self._mean[i], self._square[i]
+        if self.weight_decay and self.decoupled:
+            p = p - p * _like(self._lr_tensor * self.weight_decay, p)
+        elif self.weight_decay:
+            grad = grad + p * self.weight_decay
+        mean.assign(mean * beta1 + grad * (1.0 - beta1))
+        square.assign(square * beta2 + grad * grad * (1.0 - beta2))
+        change = mean / (square.sqrt() + _like(self._eps, p)) * _like(self._scale, p)
+        return p + change, [mean, square]
+
+
+class AdamW(Adam):
+    """Adam whose weight decay acts on the parameter, not on the gradient.
+
+    I. Loshchilov, F. Hutter, "Decoupled Weight Decay Regularization", ICLR 2019.
+
+    Example::
+
+        optim = nn.optim.AdamW(model.parameters(), lr=0.001, weight_decay=0.01)
+    """
+
+    decoupled = True
+
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        lr: float = 0.001,
+        betas: Betas = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+    ) -> None:
+        super().__init__(params, lr, betas, eps, weight_decay)
+
+
+class RMSprop(Optimizer):
+    """Gradients divided by a running average of their size, as PyTorch's (not centred).
+
+    Example::
+
+        optim = nn.optim.RMSprop(model.parameters(), lr=0.01)
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        lr: float = 0.01,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum: float = 0.0,
+    ) -> None:
+        super().__init__(params, lr)
+        self.alpha = _not_negative("alpha", alpha, "RMSprop")
+        self.eps = _not_negative("eps", eps, "RMSprop")
+        self.weight_decay = _not_negative("weight_decay", weight_decay, "RMSprop")
+        self.momentum = _not_negative("momentum", momentum, "RMSprop")
+        self._square = self._zeros("square")
+        self._velocity = self._zeros("velocity") if momentum else []
+
+    def _update(self, i: int, p: Tensor, grad: Tensor) -> tuple[Tensor, list[Tensor]]:
+        if self.weight_decay:
+            grad = grad + p * self.weight_decay
+        square = self._square[i]
+        square.assign(square * self.alpha + grad * grad * (1.0 - self.alpha))
+        change = grad / (square.sqrt() + self.eps)
+        written = [square]
+        if self.momentum:
+            velocity = self._velocity[i]
+            velocity.assign(velocity * self.momentum + change)
+            change = velocity
+            written.append(velocity)
+        return p - change * _like(self._lr_tensor, p), written
+
+
+def clip_grad_norm_(
+    parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0
+) -> Tensor:
+    """Scale the gradients so that their norm, taken together, is at most ``max_norm``.
+
+    Returns the norm before scaling, a 0-d tensor. Parameters without a gradient are skipped.
+
+    >>> p = Tensor([0.0, 0.0], requires_grad=True)
+    >>> (p * Tensor([3.0, 4.0])).sum().backward()
+    >>> clip_grad_norm_([p], 1.0).item()
+    5.0
+    """
+    wanted = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    having = [p for p in wanted if p.grad is not None]
+    limit = _not_negative("max_norm", max_norm, "clip_grad_norm_")
+    if not having:
+        return _number(0.0, None)
+    with Tensor.no_grad():
+        norms = [p.grad.cast(_work_dtype(p)).norm(norm_type).to(having[0].device) for p in having]
+        total = Tensor.stack(*norms).norm(norm_type) if len(norms) > 1 else norms[0]
+        # PyTorch's 1e-6 keeps a norm of 0 from dividing.
+        share = (limit / (total + 1e-6)).clamp(max=1.0)
+        for p in having:
+            grad = p.grad
+            p.grad = (grad * _like(share.to(p.device), grad)).detach()
+    return total
+
+
+# ---- small pieces ------------------------------------------------------------------------------
+
+
+def _checked(params: Iterable[Tensor], name: str) -> list[Tensor]:
+    if isinstance(params, Tensor):
+        raise CoregradError(f"{name}: params is one tensor; give a list of tensors")
+    found = list(params)
+    if not found:
+        raise CoregradError(f"{name}: the list of parameters is empty; give model.parameters()")
+    for i, p in enumerate(found):
+        if not isinstance(p, Tensor):
+            raise CoregradError(
+                f"{name}: parameter {i} is a {type(p).__name__}, not a Tensor; pass tensors"
+            )
+        if not p.dtype.is_float:
+            raise DTypeError(
+                f"{name}: parameter {i} of shape {p.shape} is {p.dtype.name}; only floating "
+                "tensors have gradients"
+            )
+    if len({id(p) for p in found}) != len(found):
+        raise CoregradError(f"{name}: a parameter stands twice in the list; name each once")
+    for p in found:
+        if p.requires_grad is None:
+            p.requires_grad_(True)
+    return found
+
+
+def _not_negative(what: str, value: float, name: str) -> float:
+    number = float(value)
+    if not number >= 0.0 or math.isinf(number):
+        raise CoregradError(f"{name}: {what} is {value}; it must be a finite number >= 0")
+    return number
+
+
+def _work_dtype(p: Tensor) -> DType:
+    return dtypes.float32 if p.dtype in (dtypes.float16, dtypes.bfloat16) else p.dtype
+
+
+def _number(value: float, device: str | None) -> Tensor:
+    return Tensor(value, dtype=dtypes.float32, device=device, requires_grad=False)
+
+
+def _like(scalar: Tensor, p: Tensor) -> Tensor:
+    """A 0-d tensor of the state in the dtype, and on the device, of ``p``."""
+    return scalar.to(p.device).cast(p.dtype)
+
+
+def _log(beta: float) -> float:
+    """log(beta), so that beta**t = exp(t * log(beta)); -inf for 0."""
+    return math.log(beta) if beta else -math.inf

@@ -1,0 +1,142 @@
+"""Host memory for buffers: 64-byte aligned, kept for reuse by size, huge pages for large ones.
+
+Fresh memory costs a page fault per 4 KiB, which for large results takes longer than computing
+them; so freed blocks are kept. It knows nothing of what the bytes mean.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import threading
+from dataclasses import dataclass
+
+from coregrad.errors import OutOfMemory, VerifyError
+
+ALIGNMENT = 64
+SLAB = 1 << 20  # small blocks are cut from slabs of this size
+HUGE_PAGE = 2 << 20
+# Freed memory kept for reuse; beyond it large blocks go back to the system.
+KEEP_SHARE = 4  # one part in four of the machine's memory
+
+
+@dataclass(eq=False)
+class Buffer:
+    """A block of host memory: ``address`` is 0 once it was freed."""
+
+    address: int
+    nbytes: int
+    size: int
+
+
+class Arena:
+    """Blocks by size class, taken and given back."""
+
+    def __init__(self, total: int | None = None) -> None:
+        self.total = total or _physical_bytes()
+        self.kept = 0
+        self._free: dict[int, list[int]] = {}
+        self._maps: dict[int, mmap.mmap] = {}
+        self._slabs: list[mmap.mmap] = []
+        self._slab_next = self._slab_end = 0
+        self.reset_lock()
+
+    def reset_lock(self) -> None:
+        """A new lock: in a forked child the old one may be held by a thread that is not there."""
+        self._lock = threading.Lock()
+
+    def take(self, nbytes: int) -> Buffer:
+        """A block of at least ``nbytes``, contents undefined."""
+        size = size_class(nbytes)
+        with self._lock:
+            free = self._free.get(size)
+            if free:
+                self.kept -= size
+                return Buffer(free.pop(), nbytes, size)
+            address = self._cut(size) if size < SLAB else self._map(size)
+        return Buffer(address, nbytes, size)
+
+    def give(self, buffer: Buffer) -> None:
+        """Keep a block for reuse."""
+        if not buffer.address:
+            raise VerifyError("free: the buffer was freed before")
+        with self._lock:
+            self._free.setdefault(buffer.size, []).append(buffer.address)
+            self.kept += buffer.size
+            buffer.address = 0
+            if self.kept > self.total // KEEP_SHARE:
+                self._release()
+
+    def _cut(self, size: int) -> int:
+        if self._slab_next + size > self._slab_end:
+            slab = _new_map(SLAB)
+            self._slabs.append(slab)
+            self._slab_next = _address(slab)
+            self._slab_end = self._slab_next + SLAB
+        address, self._slab_next = self._slab_next, self._slab_next + size
+        return address
+
+    def _map(self, size: int) -> int:
+        if size > self.total:
+            raise OutOfMemory(
+                f"allocate: {size} bytes asked for, the machine has {self.total}; "
+                "use smaller tensors or batches"
+            )
+        try:
+            return self._map_aligned(size)
+        except (OSError, ValueError, OverflowError):
+            self._release()
+        try:
+            return self._map_aligned(size)
+        except (OSError, ValueError, OverflowError) as error:
+            raise OutOfMemory(
+                f"allocate: the system has no {size} bytes left ({error}); free tensors first"
+            ) from error
+
+    def _map_aligned(self, size: int) -> int:
+        """Whole pages; large blocks start at a huge page's border, or the kernel would use none."""
+        spare = HUGE_PAGE if size >= HUGE_PAGE else 0
+        block = _new_map(size + spare)
+        address = _address(block)
+        if spare:
+            address = -(-address // HUGE_PAGE) * HUGE_PAGE
+        self._maps[address] = block
+        return address
+
+    def _release(self) -> None:
+        """Give free large blocks back to the system."""
+        for size in [size for size in self._free if size >= SLAB]:
+            for address in self._free.pop(size):
+                self._maps.pop(address).close()
+                self.kept -= size
+
+
+def size_class(nbytes: int) -> int:
+    """``nbytes`` rounded up so that few sizes exist: at most an eighth is wasted.
+
+    >>> [size_class(n) for n in (1, 64, 65, 1000, 1025, 1 << 20)]
+    [64, 64, 128, 1024, 1152, 1048576]
+    """
+    step = max(ALIGNMENT, 1 << max(0, (nbytes - 1).bit_length() - 4))
+    return -(-nbytes // step) * step
+
+
+def _new_map(size: int) -> mmap.mmap:
+    block = mmap.mmap(-1, size)
+    if size >= HUGE_PAGE and hasattr(mmap, "MADV_HUGEPAGE"):
+        try:
+            block.madvise(mmap.MADV_HUGEPAGE)
+        except OSError:
+            pass  # a kernel without huge pages: the memory is as good, only slower
+    return block
+
+
+def _address(block: mmap.mmap) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(block))
+
+
+def _physical_bytes() -> int:
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return 1 << 36  # unknown: let the system refuse

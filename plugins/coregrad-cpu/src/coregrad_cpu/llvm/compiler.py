@@ -1,0 +1,196 @@
+"""IR text to machine code: optimised lightly, compiled once, kept in memory and on disk.
+
+It knows no kernel language and no buffers. The disk cache is an optimisation only: whatever is
+wrong with a file or the folder, the kernel is compiled again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import hashlib
+import os
+import sys
+import tempfile
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from coregrad import config
+from coregrad.errors import CompileError
+
+from coregrad_cpu.llvm import target
+
+# Part of the key of a cached object: raise it when the passes or the object's form change.
+FORMAT = "1"
+MAGIC = b"coregrad-object\n"
+DIGEST = 16
+# Library functions that code may call and that an executable need not export.
+LIBRARY = ("fmod", "fmodf", "memset", "memcpy", "memmove")
+
+
+def cache_folder() -> Path | None:
+    """Where compiled kernels are kept: COREGRAD_CACHE, or the user's cache folder; None for "0"."""
+    chosen = config.get("COREGRAD_CACHE")
+    if chosen == "0":
+        return None
+    if chosen:
+        return Path(chosen) / "cpu"
+    if sys.platform == "win32":
+        root = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
+    elif sys.platform == "darwin":
+        root = "~/Library/Caches"
+    else:
+        root = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(root).expanduser() / "coregrad" / "cpu"
+
+
+class Compiler:
+    """Compiles texts for this machine. ``counts`` tells how often: memory, disk, compiled."""
+
+    def __init__(self, folder: Path | None) -> None:
+        llvm = target.binding()
+        self.folder = folder
+        self.counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._loaded: set[str] = set()
+        self._objects: list[Any] = []
+        host = llvm.Target.from_default_triple()
+        self._machine = self._new_machine(host)
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), self._new_machine(host))
+        self._version = "/".join(
+            (
+                FORMAT,
+                ".".join(map(str, llvm.llvm_version_info)),
+                llvm.get_default_triple(),
+                target.cpu(),
+                target.feature_text(),
+            )
+        )
+        _offer_library_functions(llvm)
+
+    def _new_machine(self, host: Any) -> Any:
+        return host.create_target_machine(
+            cpu=target.cpu(),
+            features=target.feature_text(),
+            opt=2,
+            codemodel="jitdefault",
+            jit=True,
+        )
+
+    def address(self, text: str, entry: str = "kernel") -> int:
+        """The address of the function ``entry`` of the module ``text``."""
+        key = self.key(text)
+        with self._lock:
+            if key in self._loaded:
+                self.counts["memory"] += 1
+            else:
+                self._loaded.add(key)
+                self._load(self._object(text, key))
+            address: int = self._engine.get_function_address(_symbol(entry, key))
+        if not address:
+            raise CompileError(f"cpu: the compiled program has no function {entry}")
+        return address
+
+    def _object(self, text: str, key: str) -> bytes:
+        """The text's machine code, from disk if it is there."""
+        code = self._read(key)
+        if code is not None:
+            self.counts["disk"] += 1
+            return code
+        code = self._compile(text, key)
+        self.counts["compiled"] += 1
+        self._write(key, code)
+        return code
+
+    def key(self, text: str) -> str:
+        """What names a text's machine code: the text, the compiler's version and the processor."""
+        return hashlib.blake2b(
+            f"{self._version}\n{text}".encode(), digest_size=DIGEST
+        ).hexdigest()
+
+    def assembly(self, text: str) -> str:
+        """The machine code as text, for a reader."""
+        written: str = self._machine.emit_assembly(self._optimise(text))
+        return written
+
+    def _compile(self, text: str, key: str) -> bytes:
+        module = self._optimise(text)
+        for function in module.functions:
+            if not function.is_declaration and function.linkage.name == "external":
+                function.name = _symbol(function.name, key)
+        code: bytes = self._machine.emit_object(module)
+        return code
+
+    def _optimise(self, text: str) -> Any:
+        llvm = target.binding()
+        try:
+            module = llvm.parse_assembly(text)
+            module.verify()
+        except RuntimeError as error:
+            raise CompileError(f"cpu: LLVM refused the kernel: {error}\n{text}") from error
+        builder = llvm.create_pass_builder(
+            self._machine, llvm.create_pipeline_tuning_options(speed_level=1)
+        )
+        passes = llvm.create_new_function_pass_manager()
+        # Vectors are explicit and loops are placed by the core, so all that is left to do is to put
+        # variables into registers: instcombine, loop rotation or the whole of -O1 were measured to
+        # give no faster kernels and to take up to twice as long.
+        passes.add_sroa_pass()
+        for function in module.functions:
+            if not function.is_declaration:
+                passes.run(function, builder)
+        return module
+
+    def _load(self, code: bytes) -> None:
+        loaded = target.binding().ObjectFileRef.from_data(code)
+        self._objects.append(loaded)  # the engine reads it as long as the code runs
+        self._engine.add_object_file(loaded)
+        self._engine.finalize_object()
+
+    def _read(self, key: str) -> bytes | None:
+        """The cached machine code, if it is there and whole."""
+        if self.folder is None:
+            return None
+        try:
+            data = (self.folder / f"{key}.o").read_bytes()
+        except OSError:
+            return None
+        start = len(MAGIC) + DIGEST
+        code = data[start:]
+        if data[:start] == MAGIC + hashlib.blake2b(code, digest_size=DIGEST).digest():
+            return code
+        self.counts["damaged"] += 1
+        return None
+
+    def _write(self, key: str, code: bytes) -> None:
+        """Keep machine code on disk: whole or not at all, whoever else writes the same file."""
+        if self.folder is None:
+            return
+        data = MAGIC + hashlib.blake2b(code, digest_size=DIGEST).digest() + code
+        temporary = None
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            handle, temporary = tempfile.mkstemp(dir=self.folder, prefix=key, suffix=".tmp")
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+            os.replace(temporary, self.folder / f"{key}.o")
+        except OSError:  # a full disk or a read-only folder: compiling again is all it costs
+            self.counts["unwritable"] += 1
+            if temporary is not None and os.path.exists(temporary):
+                os.unlink(temporary)
+
+
+def _symbol(name: str, key: str) -> str:
+    """A function's name in the process: all objects share one name space."""
+    return f"{name}_{key}"
+
+
+def _offer_library_functions(llvm: Any) -> None:
+    """Tell the linker where library functions are, as not every platform exports them."""
+    name = "ucrtbase" if sys.platform == "win32" else ctypes.util.find_library("m")
+    library = ctypes.CDLL(name or None)
+    for function in LIBRARY:
+        if hasattr(library, function):
+            llvm.add_symbol(function, ctypes.cast(getattr(library, function), ctypes.c_void_p).value)

@@ -1,0 +1,556 @@
+"""How a contraction is cut: which operand is the vector side, tile, panels, blocks of k, chunks.
+
+The *vector* side is packed into panels, ``k`` x ``panel`` numbers, whose rows are vectors. The
+*scalar* side is read one number at a time, where it stands (an ungated load at an even index) or
+from a scratch copy of the region a block needs. Both roles are tried and the cheaper is taken;
+costs are estimated cycles of one core. Pure arithmetic: no code is made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import gcd, inf, prod
+
+from coregrad.dtypes import DType, float32, float64
+from coregrad.ir.index import Index, Var
+from coregrad.ir.kernel import Contraction, Instr
+from coregrad.ir.ops import CONST, LOAD
+
+from coregrad_cpu.llvm.contraction import tree
+from coregrad_cpu.llvm.contraction.tree import Fragment
+
+# Bytes of one chunk's scratch memory, on its thread's stack; together well within a 1 MiB
+# second-level cache, beside the data that streams through it.
+PANEL_BYTES = 224 << 10
+COPY_BYTES = 160 << 10
+SUMS_BYTES = 160 << 10
+BLOCK = 512  # steps of k at a time, where k has to be cut
+CHUNKS = 4  # per thread at least, so that none waits long for the others
+PAGE, WAYS = 4096, 8  # of the first-level cache: lines a page apart share a set of 8
+SMALLEST = 4  # a side with fewer elements is a matrix-vector product: loops do as well
+STRIDED = 1.5  # cycles of loading one number that is not next to the one before
+TRANSPOSED = 0.4  # cycles per number turned around in registers
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the plan needs to know of a processor."""
+
+    vector_bytes: int
+    registers: int
+    threads: int
+
+    def lanes(self, dtype: DType) -> int:
+        """Elements of one vector register."""
+        return self.vector_bytes // dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Cut:
+    """One of ``axes`` cut into pieces of ``size`` or, the last ones, one less.
+
+    The axes after it are whole, those before it are walked one by one.
+    """
+
+    axes: tuple[Var, ...]
+    at: int
+    size: int
+
+    @property
+    def extent(self) -> int:
+        """Of the axis that is cut."""
+        return self.axes[self.at].extent
+
+    @property
+    def inner(self) -> int:
+        """Elements per step of the cut axis."""
+        return prod(v.extent for v in self.axes[self.at + 1 :])
+
+    @property
+    def outer(self) -> int:
+        """Combinations of the axes before the cut one."""
+        return prod(v.extent for v in self.axes[: self.at])
+
+    @property
+    def pieces(self) -> int:
+        """Pieces of the cut axis."""
+        return -(-self.extent // self.size)
+
+    @property
+    def large(self) -> int:
+        """How many of the pieces have ``size`` steps."""
+        return self.extent - self.pieces * (self.size - 1)
+
+    @property
+    def total(self) -> int:
+        """Pieces in all."""
+        return self.outer * self.pieces
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes that occur."""
+        return (self.size,) if self.large == self.pieces else (self.size, self.size - 1)
+
+
+@dataclass(frozen=True)
+class Slide:
+    """An axis and a step of k of which the scalar operand sees only ``scale*axis + step*tap``."""
+
+    axis: Var
+    tap: Var
+    total: Var
+    scale: int
+    step: int
+    origin: int
+
+
+@dataclass(frozen=True)
+class Packed:
+    """The vector operand: its tree over merged axes, and how a panel is filled."""
+
+    root: Instr
+    axes: tuple[Var, ...]
+    k: tuple[Var, ...]  # the axes of k from the cut one on, merged
+    along_k: bool  # lanes run along the last axis of k, and are transposed; else along the side
+    lanes: int
+    cost: float  # cycles per element
+
+    @property
+    def width(self) -> int:
+        """Elements of the side."""
+        return prod(v.extent for v in self.axes)
+
+
+@dataclass(frozen=True)
+class Read:
+    """The scalar operand: where ``copied``, its tree is over the slides' totals."""
+
+    root: Instr
+    axes: tuple[Var, ...]
+    copied: bool
+    slides: tuple[Slide, ...] = ()
+    unit: Var | None = None  # lanes of the copying run along it
+    cost: float = 0.0  # cycles per element copied
+
+    def rows(self, tile: Cut, strides: dict[Var, int]) -> tuple[int, ...]:
+        """How far the tile's elements stand from its first one."""
+        offsets = [0]
+        counts = [tile.size, *(v.extent for v in tile.axes[tile.at + 1 :])]
+        for var, count in zip(tile.axes[tile.at :], counts, strict=True):
+            offsets = [o + i * strides[var] for o in offsets for i in range(count)]
+        return tuple(offsets)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Every decision about one contraction. ``block`` is the region that one copy serves, in
+    steps of its axis (in tiles, where that is the axis tiles are cut from)."""
+
+    batch: tuple[Var, ...]
+    packed: Packed
+    read: Read
+    tile: Cut
+    block: Cut
+    k: Cut
+    vectors: int  # per row of a panel
+    panels: int  # per chunk
+    blocks: int  # per chunk: tiles, where nothing is copied
+    lanes: int
+    dtype: DType
+    cost: float
+
+    @property
+    def panel(self) -> int:
+        """Elements of a panel's row."""
+        return self.vectors * self.lanes
+
+    @property
+    def all_panels(self) -> int:
+        """Panels of the vector side."""
+        return -(-self.packed.width // self.panel)
+
+    @property
+    def last_panel(self) -> int:
+        """Elements of the last panel."""
+        return self.packed.width - (self.all_panels - 1) * self.panel
+
+    @property
+    def all_blocks(self) -> int:
+        """Blocks (or tiles) of the scalar side."""
+        return self.block.total if self.read.copied else self.tile.total
+
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        """Chunks: of the batch, the scalar side, the vector side."""
+        return (
+            prod(v.extent for v in self.batch),
+            -(-self.all_blocks // self.blocks),
+            -(-self.all_panels // self.panels),
+        )
+
+    @property
+    def steps(self) -> int:
+        """Most steps of k in one block."""
+        return self.k.size * self.k.inner
+
+    @property
+    def rows(self) -> int:
+        """Most elements of the scalar side in one tile."""
+        return self.tile.size * self.tile.inner
+
+    @property
+    def tiles(self) -> int:
+        """Most tiles in one block."""
+        if not self.read.copied:
+            return self.blocks
+        if self.block.at == self.tile.at:
+            return self.block.size
+        between = self.tile.axes[self.block.at + 1 : self.tile.at]
+        return self.block.size * _elements(between) * self.tile.pieces
+
+    @property
+    def sums_size(self) -> int:
+        """Elements of the sums a chunk keeps: of all its tiles where k is cut, else of one."""
+        tile = self.rows * self.panel
+        if self.k.total == 1:
+            return tile
+        return tile * self.tiles * self.panels * (self.blocks if self.read.copied else 1)
+
+    @property
+    def copy_size(self) -> int:
+        """Elements of one copy of the scalar side."""
+        return self.copy_strides[1]
+
+    @cached_property
+    def copy_strides(self) -> tuple[dict[Var, int], int]:
+        """Where a copy's elements stand."""
+        return copy_strides(self.read, self.block, self.tile, self.k, self.lanes, self.dtype)
+
+
+def choose(contraction: Contraction, machine: Machine) -> Plan | None:
+    """The cheaper of the two ways to give the operands their roles; None to decline."""
+    c = contraction
+    dtype = c.acc.dtype
+    if c.acc.kind != "add" or dtype not in (float32, float64):
+        return None
+    if min(_elements(c.m), _elements(c.n)) < SMALLEST or not c.k:
+        return None
+    found = [
+        plan
+        for vector, vector_axes, scalar, scalar_axes in (
+            (c.b, c.n, c.a, c.m),
+            (c.a, c.m, c.b, c.n),
+        )
+        for plan in _plans(c, vector, vector_axes, scalar, scalar_axes, machine)
+    ]
+    return min(found, key=lambda plan: plan.cost, default=None)
+
+
+def _elements(axes: Sequence[Var]) -> int:
+    return prod(v.extent for v in axes)
+
+
+def _plans(
+    c: Contraction,
+    vector: Instr,
+    vector_axes: tuple[Var, ...],
+    scalar: Instr,
+    scalar_axes: tuple[Var, ...],
+    machine: Machine,
+) -> Iterator[Plan]:
+    dtype, lanes = c.acc.dtype, machine.lanes(c.acc.dtype)
+    read = _read(scalar, scalar_axes, c.k, dtype)
+    if not read.axes:
+        return
+    merged, axes = tree.merge(Fragment((vector,)), vector_axes)
+    width = _elements(axes)
+    tile, vectors, speed = _tile(read, c.k, width, lanes, machine.registers - 4, dtype)
+    k = _cut_k(c.k, read, tile.size * tile.inner, vectors * lanes, dtype)
+    packed = _packed(merged, axes, k, lanes)
+    output = _output_cost(c, vector_axes)
+    for block in _blocks(read, tile, k, lanes, dtype) if read.copied else [tile]:
+        draft = Plan(c.batch, packed, read, tile, block, k, vectors, 1, 1, lanes, dtype, inf)
+        yield _chunked(draft, speed, output, machine)
+
+
+# ---- the operands ------------------------------------------------------------------------------
+
+
+def _read(root: Instr, axes: tuple[Var, ...], k: Sequence[Var], dtype: DType) -> Read:
+    """The scalar operand: in place if it can be, else copied over as few axes as possible."""
+    bare = tree.bare_load(root)
+    if bare is not None and bare[0].dtype is dtype:
+        merged, joined = tree.merge(Fragment((root,)), axes)
+        found = tree.bare_load(merged.roots[0])
+        assert found is not None
+        if tree.strides(found[1], (*joined, *k)) is not None:
+            return Read(merged.roots[0], joined, False)
+    fragment, slides = Fragment((root,)), []
+    left = list(axes)
+    for tap in k:
+        for axis in left:
+            slid = tree.slide(fragment, axis, tap)
+            if slid is not None:
+                fragment, total, scale, step, origin = slid
+                slides.append(Slide(axis, tap, total, scale, step, origin))
+                left.remove(axis)
+                break
+    fragment, joined = _merge_runs(fragment, axes, left)
+    dims = [*joined, *(v for v in k if v not in {s.tap for s in slides})]
+    dims = [v for v in dims if v in left or v not in axes] + [s.total for s in slides]
+    unit = max(dims, key=lambda v: (_unit(fragment, v), v.extent))
+    cost = _evaluation_cost(fragment, unit, min(16, unit.extent))
+    return Read(fragment.roots[0], joined, True, tuple(slides), unit, cost)
+
+
+def _merge_runs(
+    fragment: Fragment, axes: Sequence[Var], mergeable: Sequence[Var]
+) -> tuple[Fragment, tuple[Var, ...]]:
+    """Merge neighbouring axes, leaving alone those the tree no longer mentions."""
+    joined: list[Var] = []
+    run: list[Var] = []
+    for axis in [*axes, None]:
+        if axis is not None and axis in mergeable:
+            run.append(axis)
+            continue
+        fragment, merged = tree.merge(fragment, run)
+        joined += merged
+        run = []
+        if axis is not None and axis.extent > 1:
+            joined.append(axis)
+    mergeable[:] = [v for v in joined if v in mergeable or v not in axes]  # type: ignore[index]
+    return fragment, tuple(joined)
+
+
+def _packed(fragment: Fragment, axes: tuple[Var, ...], k: Cut, lanes: int) -> Packed:
+    """The vector operand, with the lanes along whichever axis is contiguous in memory."""
+    fragment, inner = tree.merge(fragment, k.axes[k.at :])
+    width = _elements(axes)
+    side, last = axes[-1], inner[-1] if inner else None
+    along_k = (
+        last is not None
+        and last.extent - (last is k.axes[k.at]) >= SMALLEST
+        and _unit(fragment, last) > _unit(fragment, side)
+    )
+    if along_k:
+        assert last is not None
+        least = _least(k, last)
+        pack_lanes = _power(min(lanes, least))
+        cost = TRANSPOSED * lanes / pack_lanes + _evaluation_cost(fragment, last, pack_lanes)
+    else:
+        pack_lanes = _power(min(lanes, width)) if len(axes) == 1 else gcd(lanes, side.extent)
+        cost = _evaluation_cost(fragment, side, pack_lanes)
+    return Packed(fragment.roots[0], axes, inner, along_k, pack_lanes, cost)
+
+
+def _least(k: Cut, last: Var) -> int:
+    """The fewest positions of the last (merged) axis of k within one block."""
+    if last.extent == k.extent * k.inner:
+        return min(k.sizes) * k.inner
+    return last.extent
+
+
+def _unit(fragment: Fragment, var: Var) -> float:
+    """The share of loads that walk memory in order (or stand still) as ``var`` grows."""
+    loads = [i for i in tree.walk(fragment.roots) if i.op is LOAD]
+    if not loads:
+        return 1.0
+    good = sum(_step(load.attr[1], var) in (0, 1, -1) for load in loads)
+    moving = any(_step(load.attr[1], var) for load in loads)
+    return good / len(loads) if moving else 0.0
+
+
+def _step(index: Index, var: Var) -> int | None:
+    return index.coefficient(var)
+
+
+def _evaluation_cost(fragment: Fragment, var: Var, lanes: int) -> float:
+    """Cycles per element of evaluating a tree with lanes along ``var``."""
+    cost = 2.0 / lanes
+    for instr in tree.walk(fragment.roots):
+        if instr.op is CONST:
+            continue
+        cost += 1.0 / lanes
+        if instr.op is LOAD and _step(instr.attr[1], var) not in (0, 1, -1):
+            cost += STRIDED
+    return cost
+
+
+def _power(n: int) -> int:
+    """The largest power of two not above ``n``."""
+    return 1 << (n.bit_length() - 1)
+
+
+# ---- tiles -------------------------------------------------------------------------------------
+
+
+def _tile(
+    read: Read, k: Sequence[Var], width: int, lanes: int, sums: int, dtype: DType
+) -> tuple[Cut, int, float]:
+    """The tile with the least work per step of k: its cut, its vectors, and that work in cycles."""
+    best: tuple[Cut, int, float] | None = None
+    need = -(-width // lanes)
+    for vectors in range(1, min(need, 6) + 1):
+        panels = _panel_vectors(need, vectors)
+        for cut in _cuts(read, sums // vectors, dtype):
+            total = sum(_step_cost(rows, v) * n * m for rows, n in _rows(cut) for v, m in panels)
+            if best is None or total < best[2]:
+                best = cut, vectors, total
+    assert best is not None
+    return best
+
+
+def _cuts(read: Read, most: int, dtype: DType) -> Iterator[Cut]:
+    """Ways to cut tiles of at most ``most`` elements."""
+    axes = read.axes
+    for at in range(len(axes) - 1, -1, -1):
+        inner = _elements(axes[at + 1 :])
+        if inner > most:
+            break
+        limit = min(most // inner, _cache_rows(read, axes[at], dtype))
+        for size in range(1, min(limit, axes[at].extent) + 1):
+            balanced = -(-axes[at].extent // -(-axes[at].extent // size))
+            if balanced == size:
+                yield Cut(axes, at, size)
+
+
+def _cache_rows(read: Read, axis: Var, dtype: DType) -> int:
+    """How many rows fit the first-level cache at once: rows a page apart compete for 8 places."""
+    if read.copied:
+        return 1 << 30
+    step = abs(_step(read.root.attr[1], axis) or 0) * dtype.itemsize
+    return WAYS * (PAGE // gcd(PAGE, step)) if step >= 64 else 1 << 30
+
+
+def _rows(cut: Cut) -> list[tuple[int, int]]:
+    """(elements, how many) of the tiles of a cut."""
+    large = (cut.size * cut.inner, cut.large * cut.outer)
+    small = ((cut.size - 1) * cut.inner, (cut.pieces - cut.large) * cut.outer)
+    return [large] if small[1] == 0 else [large, small]
+
+
+def _panel_vectors(need: int, vectors: int) -> list[tuple[int, int]]:
+    """(vectors, how many) of the panels."""
+    whole, rest = divmod(need, vectors)
+    return [(v, n) for v, n in ((vectors, whole), (rest, 1)) if v and n]
+
+
+def _step_cost(rows: int, vectors: int) -> float:
+    """Cycles per step of k: multiply-adds, at least 8 in flight, and a share of the loads."""
+    return max(rows * vectors, 8) + 0.04 * rows + 0.3 * vectors
+
+
+# ---- blocks of k and of the scalar side --------------------------------------------------------
+
+
+def _cut_k(axes: tuple[Var, ...], read: Read, rows: int, panel: int, dtype: DType) -> Cut:
+    """k whole if a panel of it fits, else in blocks of about BLOCK steps."""
+    limit = PANEL_BYTES // (panel * dtype.itemsize)
+    if read.copied:
+        limit = min(limit, COPY_BYTES // (rows * dtype.itemsize))
+    if _elements(axes) <= limit:
+        return Cut(axes, 0, axes[0].extent)
+    limit = min(limit, BLOCK)
+    inner, at = 1, len(axes) - 1
+    while at > 0 and inner * axes[at].extent <= limit:
+        inner *= axes[at].extent
+        at -= 1
+    pieces = -(-axes[at].extent // max(1, limit // inner))
+    return Cut(axes, at, -(-axes[at].extent // pieces))
+
+
+def copy_counts(read: Read, block: Cut, tile: Cut, k: Cut) -> dict[Var, int]:
+    """The variables a copy is made over, with how many values of each it holds at most."""
+    counts: dict[Var, int] = {}
+    for at, axis in enumerate(block.axes):
+        counts[axis] = 1 if at < block.at else axis.extent
+    counts[block.axes[block.at]] = block.size * (tile.size if block.at == tile.at else 1)
+    for at, axis in enumerate(k.axes):
+        counts[axis] = 1 if at < k.at else axis.extent
+    counts[k.axes[k.at]] = k.size
+    for slide in read.slides:
+        a, t = counts.pop(slide.axis), counts.pop(slide.tap)
+        counts[slide.total] = slide.scale * (a - 1) + abs(slide.step) * (t - 1) + 1
+    return counts
+
+
+def copy_strides(
+    read: Read, block: Cut, tile: Cut, k: Cut, lanes: int, dtype: DType
+) -> tuple[dict[Var, int], int]:
+    """Where the elements of a copy stand, the contiguous variable last; and how many there are."""
+    counts = copy_counts(read, block, tile, k)
+    order = sorted(counts, key=lambda v: v is read.unit)
+    strides: dict[Var, int] = {}
+    size = 1
+    for var in reversed(order):
+        strides[var] = size
+        size *= counts[var]
+        if size > 1 and size * dtype.itemsize % PAGE == 0:
+            size += lanes  # rows a page apart would compete for the cache
+    for slide in read.slides:
+        strides[slide.axis] = strides[slide.total] * slide.scale
+        strides[slide.tap] = strides[slide.total] * slide.step
+    return strides, size
+
+
+def _blocks(read: Read, tile: Cut, k: Cut, lanes: int, dtype: DType) -> Iterator[Cut]:
+    """Regions of the scalar side whose copy fits: the largest one for each axis to cut."""
+    for at in range(tile.at + 1):
+        size = tile.pieces if at == tile.at else tile.axes[at].extent
+        while True:
+            block = Cut(tile.axes, at, size)
+            fits = copy_strides(read, block, tile, k, lanes, dtype)[1] * dtype.itemsize <= COPY_BYTES
+            if fits or size == 1:
+                break
+            size = -(-size // 2)
+        if fits:
+            yield block
+
+
+# ---- chunks ------------------------------------------------------------------------------------
+
+SHARES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+
+
+def _output_cost(c: Contraction, vector_axes: Sequence[Var]) -> float:
+    """Cycles per element of the result: more where its contiguous axis is not the vector side."""
+    fragment, merged = tree.merge(tree.stores_fragment(c.stores), vector_axes)
+    along = any(_step(index, merged[-1]) == 1 for index in fragment.targets)
+    return 0.25 if along else 0.6
+
+
+def _chunked(draft: Plan, speed: float, output: float, machine: Machine) -> Plan:
+    """The plan with the numbers of panels and blocks per chunk that cost least."""
+    item, best = draft.dtype.itemsize, draft
+    panel_bytes = draft.steps * draft.panel * item
+    for panels in sorted({-(-draft.all_panels // n) for n in SHARES}):
+        if panels > 1 and panels * panel_bytes > PANEL_BYTES:
+            break
+        for blocks in sorted({-(-draft.all_blocks // n) for n in SHARES}):
+            plan = replace(draft, panels=panels, blocks=blocks)
+            if draft.k.total > 1 and plan.sums_size * item > SUMS_BYTES:
+                break
+            cost = _cost(plan, speed, output, machine)
+            if cost < best.cost:
+                best = replace(plan, cost=cost)
+    return best
+
+
+def _cost(plan: Plan, speed: float, output: float, machine: Machine) -> float:
+    """Cycles until all chunks are done, shared out over the threads."""
+    steps = _elements(plan.k.axes)
+    scalar = plan.blocks / plan.all_blocks
+    vector = plan.panels / plan.all_panels
+    results = plan.packed.width * _elements(plan.tile.axes) * scalar * vector
+    tiles = plan.tile.total * scalar * plan.panels
+    chunk = speed * steps * scalar * vector + output * results
+    chunk += plan.packed.cost * steps * plan.panels * plan.panel
+    chunk += 500 + 30 * tiles * plan.k.total
+    if plan.k.total > 1:
+        chunk += 0.2 * results * plan.k.total
+    if plan.read.copied:
+        chunk += plan.read.cost * plan.copy_size * plan.k.total * plan.blocks
+    waves = prod(plan.grid) / machine.threads
+    return chunk * (waves + 0.5 if waves >= CHUNKS else -(-prod(plan.grid) // machine.threads) + 0.25)

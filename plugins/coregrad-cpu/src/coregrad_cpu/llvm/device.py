@@ -1,0 +1,152 @@
+"""The CPU as the contract's Device: memory, compiled kernels, launches cut into chunks."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import weakref
+from collections.abc import Sequence
+
+from coregrad.dtypes import ALL
+from coregrad.errors import VerifyError
+from coregrad.hookspecs import Limits
+
+from coregrad_cpu.llvm import target
+from coregrad_cpu.llvm.arena import Arena, Buffer
+from coregrad_cpu.llvm.compiler import Compiler, cache_folder
+from coregrad_cpu.llvm.frame import hints
+from coregrad_cpu.llvm.pool import Pool, Record, RunList, thread_count
+
+# The least work of a chunk, in instructions: some microseconds, several times what handing a
+# chunk to another thread costs.
+CHUNK_WORK = 16384
+# Chunks per thread at most. Fewer and the last one is waited for; more only cost claims.
+CHUNKS_PER_THREAD = 8
+
+
+class Compiled:
+    """A kernel's machine code, its argument block, and a run list per grid it was launched with."""
+
+    def __init__(self, text: str, address: int, threads: int) -> None:
+        known = hints(text)
+        self.text = text
+        self.address = address
+        self.call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
+        self.arguments = (ctypes.c_int64 * max(1, int(known["buffers"])))()
+        self.buffers = int(known["buffers"])
+        self.pointer = ctypes.addressof(self.arguments)
+        self._step = int(known["step"])
+        self._work = known["work"]
+        self._grid = int(known.get("grid", 0))
+        self._threads = threads
+        self._plans: dict[int, tuple[Record, RunList]] = {}
+
+    def plan(self, grid: int) -> tuple[Record, RunList]:
+        """How a launch over ``grid`` iterations is cut. Kept for ever: see pool.py on records."""
+        plan = self._plans.get(grid)
+        if plan is None:
+            iterations = self._grid or grid
+            size = chunk_size(iterations, self._work, self._step, self._threads)
+            record = Record(self.address, self.pointer, iterations, size)
+            plan = self._plans[grid] = record, RunList((record,))
+        return plan
+
+
+class Device:
+    """This machine's processor. Launches are finished when they return."""
+
+    def __init__(self, name: str = "cpu") -> None:
+        self.name = name
+        self.limits = Limits(
+            dtypes=frozenset(ALL),
+            vector_bytes=target.vector_bytes(),
+            max_buffers=127,
+            host_memory=True,
+        )
+        self.compiler = Compiler(cache_folder())
+        self.threads = thread_count()
+        self.pool = Pool(self.compiler, self.threads)
+        self.arena = Arena()
+        self._compiled: dict[str, Compiled] = {}
+        _at_fork_and_exit(self)
+
+    def allocate(self, nbytes: int) -> Buffer:
+        """A buffer of at least ``nbytes``, aligned to 64 bytes."""
+        return self.arena.take(nbytes)
+
+    def free(self, buffer: Buffer) -> None:
+        """Give a buffer back."""
+        self.arena.give(buffer)
+
+    def copy_in(self, buffer: Buffer, data: memoryview) -> None:
+        """Copy host bytes to the start of the buffer."""
+        if data.nbytes:
+            self.view(buffer, data.nbytes)[:] = data.cast("B")
+
+    def copy_out(self, buffer: Buffer, into: memoryview) -> None:
+        """Copy the start of the buffer to host bytes."""
+        if into.nbytes:
+            into.cast("B")[:] = self.view(buffer, into.nbytes)
+
+    def view(self, buffer: Buffer, nbytes: int) -> memoryview:
+        """The buffer's first bytes themselves, not a copy; valid until the buffer is freed."""
+        if not buffer.address or nbytes > buffer.size:
+            raise VerifyError(f"view: {nbytes} bytes of a buffer of {buffer.size} (0: freed)")
+        return memoryview((ctypes.c_char * nbytes).from_address(buffer.address)).cast("B")
+
+    def compile(self, program: str) -> Compiled:
+        """Machine code for a finished frame's text."""
+        found = self._compiled.get(program)
+        if found is None:
+            found = Compiled(program, self.compiler.address(program), self.threads)
+            self._compiled[program] = found
+        return found
+
+    def assembly(self, program: str) -> str:
+        """The machine code of a text, as DEBUG=6 shows it."""
+        return self.compiler.assembly(program)
+
+    def launch(self, compiled: Compiled, buffers: Sequence[Buffer], grid: int) -> None:
+        """Run a kernel: on this thread if it is small, else shared out in chunks."""
+        record, runlist = compiled.plan(grid)
+        with self.pool.lock:
+            compiled.arguments[: compiled.buffers] = [buffer.address for buffer in buffers]
+            if record.chunks == 1:
+                compiled.call(compiled.pointer, 0, record.grid)
+            else:
+                self.pool.run(runlist)
+
+    def synchronize(self) -> None:
+        """Nothing is pending: launches return when they are done."""
+
+
+def chunk_size(grid: int, work: float, step: int, threads: int) -> int:
+    """Iterations per chunk: a multiple of ``step``, whole work for one thread if there is little.
+
+    >>> chunk_size(1000, 1.0, 64, 8), chunk_size(1 << 20, 1.0, 64, 2), chunk_size(10, 1e6, 1, 4)
+    (1000, 65536, 1)
+    """
+    chunks = min(int(grid * work / CHUNK_WORK), threads * CHUNKS_PER_THREAD)
+    if threads == 1 or chunks < 2:
+        return grid
+    return -(-grid // (chunks * step)) * step
+
+
+def _at_fork_and_exit(device: Device) -> None:
+    """A forked child has no workers and unknown locks; at exit workers end before their code."""
+    alive = weakref.ref(device)
+
+    def in_child() -> None:
+        found = alive()
+        if found is not None:
+            found.arena.reset_lock()
+
+    def at_exit() -> None:
+        found = alive()
+        if found is not None:
+            found.pool.stop()
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=in_child)
+    atexit.register(at_exit)
