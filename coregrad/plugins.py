@@ -11,6 +11,7 @@ Each plugin is in one state: *found* (installed, not tried), *blocked* (by COREG
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import threading
@@ -230,6 +231,10 @@ class Registry:
         self._open: dict[str, Active] = {}
         self._canonical: dict[str, str] = {}
         self._default: dict[str, str] = {}
+
+    def renew_lock(self) -> None:
+        """For a forked process, in which the thread that holds the lock does not exist."""
+        self._lock = threading.RLock()
 
     # --- finding ---
 
@@ -594,3 +599,11 @@ def answer_probe(name: str, distribution: str) -> None:
 
 
 _registry = Registry()
+
+
+def _after_fork() -> None:
+    _registry.renew_lock()  # another thread of the parent may have held it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

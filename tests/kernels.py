@@ -170,7 +170,7 @@ def run(
             flat = to_stored(inputs[param.name], param.dtype).ravel()
             raw = np.frombuffer(bytearray(flat.tobytes()), np.uint8)
         buffers[param] = raw
-    emit(kernel, backend, hooks or hooks_of(backend), LIMITS, buffers.values())
+    emit(kernel, backend, hooks or hooks_of(backend), LIMITS, list(buffers.values()))
     return {
         p.name: buffers[p][: p.size * p.dtype.itemsize].view(p.dtype.storage)
         for p in kernel.params

@@ -51,9 +51,10 @@ def _divisor(g: Node, x: Node) -> Node:
     return _where_it_counts(g, build.ne(x, _zeros(x)), x, 1)
 
 
-def _exp(g: Node, node: Node, i: int) -> Node:
-    finite = build.lt(node, build.const_like(node, math.inf))
-    return build.mul(g, _where_it_counts(g, finite, node, 0))
+def _times(g: Node, slope: Node) -> Node:
+    """``g * slope``, with 0 for 0 * inf and 0 * NaN. (No slope in this file is -inf.)"""
+    finite = build.lt(slope, build.const_like(slope, math.inf))
+    return build.mul(g, _where_it_counts(g, finite, slope, 0))
 
 
 def _sqrt(g: Node, node: Node, i: int) -> Node:
@@ -70,11 +71,11 @@ def _div(g: Node, node: Node, i: int) -> Node:
 
 
 def _mod(g: Node, node: Node, i: int) -> Node:
-    """``a - b*q``: ``q = (a - node)/b`` is right also where ``a/b`` rounds to the next integer."""
+    """Of ``a - b*trunc(a/b)``, where trunc is flat."""
     if i == 0:
         return g
     a, b = node.src
-    quotient = build.div(build.sub(a, node), _divisor(g, b))
+    quotient = build.trunc(build.div(a, _divisor(g, b)))
     return build.neg(build.mul(g, quotient))
 
 
@@ -255,9 +256,9 @@ VJPS: dict[Op, VJP | None] = {
     ops.REDUCE:     _reduce,
     ops.CAST:       lambda g, node, i: build.cast(g, node.src[0].dtype),
     ops.BITCAST:    None,
-    ops.EXP:        _exp,
+    ops.EXP:        lambda g, node, i: _times(g, node),
     ops.LOG:        lambda g, node, i: build.div(g, _divisor(g, node.src[0])),
-    ops.SIN:        lambda g, node, i: build.mul(g, build.sin(node.src[0], node.arg + 1)),
+    ops.SIN:        lambda g, node, i: _times(g, build.sin(node.src[0], node.arg + 1)),
     ops.SQRT:       _sqrt,
     ops.TRUNC:      None,
     ops.ADD:        lambda g, node, i: g,

@@ -8,14 +8,13 @@ lanes only if it depends on that loop's variable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from coregrad import dtypes
 from coregrad.dtypes import DType, from_bits
 from coregrad.errors import VerifyError
-from coregrad.hookspecs import Backend, Frame, Header, Hooks, Limits
 from coregrad.ir.index import Atom, Index, Opaque, Quotient, Remainder, Var
 from coregrad.ir.kernel import (
     INDEX,
@@ -35,22 +34,30 @@ from coregrad.ir.kernel import (
     walk,
 )
 from coregrad.ir.ops import CONST, LOAD
+from coregrad.ir.target import Frame, Header, Hooks, Limits
 
 Value: TypeAlias = tuple[Any, bool]  # a backend's value, and whether it has lanes
 Term: TypeAlias = tuple[Atom, int]
 UNBOUND = 1 << 30  # the depth of what no open block knows yet
 
 
+class Beginner(Protocol):
+    """What is asked of a backend besides its hooks (and, optionally, ``contraction``)."""
+
+    def begin_kernel(self, header: Header, buffers: Sequence[Any] | None) -> Frame:
+        """Start a kernel."""
+
+
 def emit(
     kernel: Kernel,
-    backend: Backend,
+    backend: Beginner,
     hooks: Hooks,
     limits: Limits,
-    buffers: Iterable[Any] | None = None,
+    buffers: Sequence[Any] | None = None,
 ) -> Any:
     """The backend's program for ``kernel``; a backend of style eager has run it on ``buffers``."""
     header = Header(kernel.name, kernel.params, kernel.grid)
-    frame = backend.begin_kernel(header, None if buffers is None else list(buffers))
+    frame = backend.begin_kernel(header, buffers)
     emitter = Emitter(hooks, frame, limits)
     claim = getattr(backend, "contraction", None)
     if kernel.contraction is not None and claim is not None:

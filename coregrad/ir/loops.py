@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from coregrad.ir import lower, ops
 from coregrad.ir.graph import Node
-from coregrad.ir.index import Index, Opaque, Quotient, Remainder, Var
+from coregrad.ir.index import Index, Opaque, Quotient, Remainder, Var, variable
 from coregrad.ir.kernel import INDEX, RESULT, Declare, Instr, Kernel, Loop, Stmt, Store, Update, walk
 from coregrad.ir.lower import Evaluation, Plan, Reduction
 from coregrad.ir.target import Limits
@@ -91,29 +91,28 @@ def _as_one(
 
 def _reduce_groups(
     found: Evaluation, uses: Sequence[Index]
-) -> tuple[tuple[tuple[int, ...], ...], ...]:
-    out = []
-    for r in found.reductions:
-        own = len(r.axes)
-        frees = [other.free for other in found.reductions]
-        out.append(_merge(r.vars[:own], uses, frees))
-    return tuple(out)
+) -> dict[Node, tuple[tuple[int, ...], ...]]:
+    frees = [r.free for r in found.reductions]
+    return {r.node: _merge(r.vars[: len(r.axes)], uses, frees) for r in found.reductions}
 
 
-def _shared(found: Evaluation) -> tuple[int, ...]:
-    """For each reduction, an earlier independent one over the same range in the same place."""
+def _shared(found: Evaluation) -> dict[Node, int]:
+    """Reductions of the same place and range that do not need each other: one number for each
+    set of them, which then runs in one loop nest."""
+    nodes = [r.node for r in found.reductions]
+    if len(set(nodes)) != len(nodes):
+        return {}
     needs = _needs(found.reductions)
-    out: list[int] = []
+    nests: list[list[int]] = []
     for j, r in enumerate(found.reductions):
-        partner = j
-        for i in range(j):
-            if out[i] == i and _same_nest(found.reductions[i], r):
-                members = [k for k in range(j) if out[k] == i]
-                if not any(k in needs[j] or j in needs[k] for k in members):
-                    partner = i
-                    break
-        out.append(partner)
-    return tuple(out)
+        for nest in nests:
+            apart = not any(k in needs[j] or j in needs[k] for k in nest)
+            if apart and _same_nest(found.reductions[nest[0]], r):
+                nest.append(j)
+                break
+        else:
+            nests.append([j])
+    return {nodes[j]: number for number, nest in enumerate(nests) for j in nest}
 
 
 def _same_nest(a: Reduction, b: Reduction) -> bool:
@@ -201,6 +200,54 @@ def _divisor_near(n: int, wanted: int) -> int:
         return 0
     near = [d for d in range(wanted // 4, 4 * wanted + 1) if n % d == 0]
     return min(near, key=lambda d: abs(d - wanted)) if near else 0
+
+
+def row_caches(found: Evaluation, kernel: Kernel, limits: Limits) -> tuple[lower.RowCache, ...]:
+    """Costly values that the kernel computes twice along a row and could keep in scratch memory."""
+    if not found.reductions or len(found.output_vars) < 1 or found.error_stores:
+        return ()
+    if any(s.lanes > 1 and any(isinstance(t, Loop) for t in s.body) for s in walk(kernel.body) if isinstance(s, Loop)):
+        return ()  # lanes run across rows: each would need a row of its own
+    room = limits.private_bytes
+    out: list[lower.RowCache] = []
+    dear = _dear(found.instrs)
+    for node, asked in found.requests.items():
+        if node.op not in ops.ELEMENTWISE or not all(i in dear for i in asked.values()):
+            continue
+        cache = _row_cache(found, node, list(asked))
+        if cache is not None and cache.length * node.dtype.itemsize <= room:
+            room -= cache.length * node.dtype.itemsize
+            out.append(cache)
+    nested = {s for cache in out for s in cache.node.src}
+    return tuple(c for c in out if c.node not in nested)
+
+
+def _dear(instrs: Sequence[Instr]) -> set[Instr]:
+    """Values with an exponential or the like in them."""
+    out: set[Instr] = set()
+    for instr in instrs:
+        if instr.op in lower.DEAR or any(a in out for a in instr.args):
+            out.add(instr)
+    return out
+
+
+def _row_cache(found: Evaluation, node: Node, asked: Sequence[lower.Indices]) -> lower.RowCache | None:
+    if len(asked) != 2:
+        return None
+    outs = frozenset(found.output_vars)
+    for here, there in (asked, asked[::-1]):
+        used = frozenset().union(*(i.vars for i in here))
+        again = frozenset().union(*(i.vars for i in there))
+        for r in found.reductions:
+            fresh = again - used
+            if len(r.vars) != 1 or r.vars[0] not in used or len(fresh) != 1 or not r.free <= outs:
+                continue
+            (var,) = fresh
+            stored = r.vars[0]
+            same = tuple(i.substitute({stored: variable(var)}) for i in here) == tuple(there)
+            if same and var in outs and var not in r.free and var.extent == stored.extent:
+                return lower.RowCache(node, r.node, var.name, stored.extent)
+    return None
 
 
 def name(found: Evaluation, output: Node) -> str:

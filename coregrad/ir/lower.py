@@ -34,6 +34,8 @@ from coregrad.ir.kernel import (
     INDEX,
     RESULT,
     Accumulator,
+    Allocate,
+    Array,
     Contraction,
     Declare,
     Instr,
@@ -77,20 +79,45 @@ class Reduction:
 
 
 @dataclass(frozen=True)
+class RowCache:
+    """A costly value that a reduction computes all along a row, and that is wanted there again.
+
+    The loop of the reduce node ``by`` stores it into a scratch array; elsewhere it is loaded by the
+    output variable called ``loaded`` (variables are made anew by each evaluation).
+    """
+
+    node: Node
+    by: Node
+    loaded: str
+    length: int
+
+
+@dataclass(frozen=True)
 class Plan:
     """How loops are laid over the axes of the outputs and of each reduction.
 
     A *group* is a run of axes walked by one variable (or, where ``split``, by two). ``order``
     lists the output groups from outermost to innermost; the first ``grid`` of them are walked by
     one variable, taken apart by division. Empty: one variable per axis, in the axes' order.
+    Reductions are known by their node; those with one number in ``shared`` run in one loop nest.
     """
 
     groups: tuple[tuple[int, ...], ...] = ()
-    reduce_groups: tuple[tuple[tuple[int, ...], ...], ...] = ()
+    reduce_groups: Mapping[Node, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+    shared: Mapping[Node, int] = field(default_factory=dict)
     order: tuple[int, ...] = ()
     grid: int = 1
     split: int = 0  # the innermost group walks blocks of this many elements
-    shared: tuple[int, ...] = ()  # reduction i uses the variables of reduction shared[i]
+    rows: tuple[RowCache, ...] = ()
+
+
+@dataclass(eq=False)
+class Row:
+    """A scratch array: filled by a reduction's loop, read by instructions that come after it."""
+
+    array: Array
+    cache: RowCache
+    store: Store | None = None
 
 
 @dataclass(eq=False)
@@ -105,13 +132,20 @@ class Evaluation:
     error_stores: list[Store] = field(default_factory=list)
     reductions: list[Reduction] = field(default_factory=list)
     requests: dict[Node, dict[Indices, Instr]] = field(default_factory=dict)
+    rows: list[Row] = field(default_factory=list)
     instrs: list[Instr] = field(default_factory=list)
 
 
 class Evaluator:
     """Evaluates nodes at index tuples; memoised, iterative, one per kernel."""
 
-    def __init__(self, buffered: Callable[[Node], bool], plan: Plan, checks: Mapping[Node, int]):
+    def __init__(
+        self,
+        buffered: Callable[[Node], bool],
+        plan: Plan,
+        checks: Mapping[Node, int],
+        outputs: Sequence[Node] = (),
+    ):
         self.found = Evaluation()
         self.buffered = buffered
         self.plan = plan
@@ -121,7 +155,11 @@ class Evaluator:
         self._params: dict[Node, Param] = {}
         self._error: Param | None = None
         self._valid: dict[Instr, Instr] = {}  # checked index -> where it is in range
-        self._outputs: set[Node] = set()
+        self._outputs = frozenset(outputs)
+        self._nests: dict[int, tuple[Var, ...]] = {}
+        self._rows = {cache.node: Row(Array(f"row{i}", cache.node.dtype, cache.length), cache)
+                      for i, cache in enumerate(plan.rows)}
+        self.found.rows = list(self._rows.values())
 
     # ---- instructions ----------------------------------------------------------------------
 
@@ -227,14 +265,27 @@ class Evaluator:
         if node.op is ops.BUFFER or (self.buffered(node) and node not in self._outputs):
             return self.load(node, indices, gate)
             yield  # a generator, like the rules
-        return (yield from _RULES[node.op](self, node, indices, gate))
+        row = self._rows.get(node)
+        if row is None:
+            return (yield from _RULES[node.op](self, node, indices, gate))
+        used = {v.name: v for index in indices for v in index.vars}
+        stored = [r.vars[0] for r in self.found.reductions if r.node is row.cache.by]
+        if not stored or stored[0].name not in used:
+            return self._row_load(row, used)
+        value = yield from _RULES[node.op](self, node, indices, gate)
+        row.store = Store(row.array, variable(stored[0]), value)
+        return value
 
-    def output(self, node: Node, root: Node, param: Param, indices: Indices) -> None:
-        """Store ``node`` (whose value is the buffered node ``root``) element by element."""
-        self._outputs = {node}
+    def _row_load(self, row: Row, used: Mapping[str, Var]) -> Instr:
+        at = variable(used[row.cache.loaded])
+        made = Instr(ops.LOAD, row.array.dtype, (), (row.array, at), frozenset(used.values()))
+        self.found.instrs.append(made)
+        return made
+
+    def output(self, node: Node, param: Param, indices: Indices) -> None:
+        """Store ``node`` element by element."""
         value = self.value(node, indices)
-        self._outputs = set()
-        self.found.stores.append(Store(param, flatten(indices, root.shape), value))
+        self.found.stores.append(Store(param, flatten(indices, node.shape), value))
 
     def error_param(self) -> Param:
         """The kernel's error word."""
@@ -281,25 +332,24 @@ class Evaluator:
 
     # ---- reductions ------------------------------------------------------------------------
 
-    def fresh_vars(self, shape: Sequence[int]) -> tuple[tuple[Var, ...], Indices]:
+    def fresh_vars(self, node: Node, shape: Sequence[int]) -> tuple[tuple[Var, ...], Indices]:
         """Loop variables over ``shape``, merged as the plan says, and the index on each axis."""
+        groups = self.plan.reduce_groups.get(node) or tuple((axis,) for axis in range(len(shape)))
+        nest = self.plan.shared.get(node)
+        if nest is not None and nest in self._nests:
+            return self._nests[nest], _spread(self._nests[nest], groups, shape)
         number = len(self.found.reductions)
-        if number < len(self.plan.shared) and self.plan.shared[number] != number:
-            other = self.found.reductions[self.plan.shared[number]].vars
-            groups = self.plan.reduce_groups[number]
-            return other, _spread(other, groups, shape)
-        groups = tuple((axis,) for axis in range(len(shape)))
-        if number < len(self.plan.reduce_groups):
-            groups = self.plan.reduce_groups[number]
         made = tuple(
             Var(f"r{number}{chr(97 + i) if len(groups) > 1 else ''}", _extent(shape, group))
             for i, group in enumerate(groups)
         )
+        if nest is not None:
+            self._nests[nest] = made
         return made, _spread(made, groups, shape)
 
     def reduction(self, node: Node, kind: str, dtype: DType, shape: Sequence[int]) -> tuple[Reduction, Indices]:
         """Start a reduction over fresh variables; its place in the list is its number."""
-        used, indices = self.fresh_vars(shape)
+        used, indices = self.fresh_vars(node, shape)
         acc = Accumulator(f"a{len(self.found.reductions)}", kind, dtypes.accumulator(dtype))
         made = Reduction(node, acc, used, tuple(shape))
         self.found.reductions.append(made)
@@ -601,14 +651,14 @@ def evaluate(
     checks: Mapping[Node, int],
 ) -> Evaluation:
     """Evaluate outputs of one shape over one set of loop variables."""
-    e = Evaluator(buffered, plan, checks)
+    e = Evaluator(buffered, plan, checks, outputs)
     shape = outputs[0].shape
     indices = _output_indices(e.found, shape, plan)
     size = math.prod(shape)
     for number, node in enumerate(outputs):
         param = Param(f"out{number}", node.dtype, size, "out")
         e.found.params.append(param)
-        e.output(node, node, param, indices)
+        e.output(node, param, indices)
     if e.found.error_stores:
         e.found.params.append(e.error_param())
     return e.found
@@ -727,6 +777,10 @@ def place(found: Evaluation, name: str) -> Kernel:
             enter(nest)
         loops = entered[id(nest)]
         outer = loops[0][0]
+        for row in found.rows:
+            if filled[row.array] in nest and row.store is not None:
+                outer.body.append(Allocate(row.array))
+                loops[-1][1].body.append(row.store)
         for r in nest:
             outer.body.append(Declare(r.acc))
             loops[-1][1].body.append(Update(r.acc, r.values))
@@ -734,8 +788,17 @@ def place(found: Evaluation, name: str) -> Kernel:
             around.body.append(loop)
         outer.body.append(loops[0][1])
 
+    made_by = {r.node: r for r in found.reductions}
+    filled = {row.array: made_by[row.cache.by] for row in found.rows}
+
+    def sources(instr: Instr) -> list[Instr]:
+        if instr.op is RESULT:
+            return [v for r in by_acc[instr.attr[0]] for v in r.values]
+        after = [filled[instr.attr[0]].result] if instr.op is ops.LOAD and instr.attr[0] in filled else []
+        return [*instr.args, *inner_values(instr), *(r for r in after if r is not None)]
+
     stores = [*found.error_stores, *found.stores]
-    for instr in _ordered(stores, by_acc):
+    for instr in _ordered(stores, sources):
         if instr.op is RESULT:
             nest = by_acc[instr.attr[0]]
             if id(nest) not in done:
@@ -779,19 +842,15 @@ def opaque_values(index: Index) -> list[Instr]:
     return out
 
 
-def _ordered(stores: Sequence[Store], by_acc: Mapping[Accumulator, list[Reduction]]) -> list[Instr]:
+def _ordered(
+    stores: Sequence[Store], sources: Callable[[Instr], list[Instr]]
+) -> list[Instr]:
     """All instructions that the stores need, operands first; iterative."""
     roots: list[Instr] = []
     for store in stores:
         roots += [store.value, *opaque_values(store.index)]
         if store.gate is not None:
             roots.append(store.gate)
-
-    def sources(instr: Instr) -> list[Instr]:
-        if instr.op is RESULT:
-            return [v for r in by_acc[instr.attr[0]] for v in r.values]
-        return [*instr.args, *inner_values(instr)]
-
     order: list[Instr] = []
     seen: set[Instr] = set()
     stack: list[tuple[Instr, list[Instr]]] = []

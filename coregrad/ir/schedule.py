@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from coregrad.ir import loops, lower, ops
 from coregrad.ir.graph import Node, toposort
@@ -24,6 +24,7 @@ CHEAP = 3  # instructions that may be repeated without limit (a load, a cast, a 
 COSTLY = 24  # instructions that two kernels should not both compute
 SMALL = 1 << 14  # loop iterations that need no sharing out among threads
 GRID = 32  # iterations of the outermost loops that are enough to share out
+LARGE = 400  # instructions that one kernel of several outputs should not exceed
 NESTED = 16  # iterations of a reduction that may stand inside another one
 
 
@@ -176,16 +177,20 @@ class Scheduler:
         return joined
 
     def _may_join(self, a: _Group, b: _Group, above: Mapping[_Group, set[_Group]]) -> bool:
-        if a.outputs[0].shape != b.outputs[0].shape or a in above[b] or b in above[a]:
+        if a.outputs[0].shape != b.outputs[0].shape:
             return False
+        if b in above[a] or any(a in above[c] for c in above[b]):
+            return False  # something between the two needs the one and is needed by the other
         if any(o.op is ops.SCATTER for o in (*a.outputs, *b.outputs)):
             return False
         if any(lower.contraction(g.found) for g in (a, b)):
             return False
         if len(a.found.params) + len(b.found.params) > self.limits.max_buffers:
             return False
+        if len(a.found.instrs) + len(b.found.instrs) > LARGE:
+            return False
         size = math.prod(a.outputs[0].shape)
-        shared = set(a.found.sources) & set(b.found.sources)
+        shared = {*a.found.sources, *a.outputs} & set(b.found.sources)
         if not any(math.prod(n.shape) >= size for n in shared):
             return False
         sizes = [sorted(_iterations(r.vars) for r in g.found.reductions) for g in (a, b)]
@@ -197,20 +202,29 @@ class Scheduler:
             found = self._evaluate(outputs, Plan())
         except NeedsBuffer:
             return None
+        if any(len(found.requests[o]) > 1 for o in outputs):  # one needs another's other elements
+            return None
         return None if objections(found, outputs, self.limits) else _Group(outputs, found)
 
     # ---- kernels ---------------------------------------------------------------------------
 
     def _task(self, group: _Group) -> Task:
         plan = loops.plan(group.found, self.limits)
-        found = self._evaluate(group.outputs, plan)
-        whole = lower.contraction(found)
-        kernel = lower.place(found, loops.name(found, group.outputs[0]))
-        kernel.contraction = whole
-        loops.assign(kernel, self.limits)
+        found, kernel = self._kernel(group, plan)
+        rows = loops.row_caches(found, kernel, self.limits)
+        if rows and kernel.contraction is None:
+            found, kernel = self._kernel(group, replace(plan, rows=rows))
         scatter = group.outputs[0].op is ops.SCATTER
         initial = group.outputs[0].src[0] if scatter else None
         return Task(kernel, group.outputs, found.sources, initial)
+
+
+    def _kernel(self, group: _Group, plan: Plan) -> tuple[Evaluation, Kernel]:
+        found = self._evaluate(group.outputs, plan)
+        kernel = lower.place(found, loops.name(found, group.outputs[0]))
+        kernel.contraction = lower.contraction(found)
+        loops.assign(kernel, self.limits)
+        return found, kernel
 
 
 def schedule(

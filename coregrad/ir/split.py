@@ -2,7 +2,7 @@
 
 Large reductions with few results become two (partial results, then their sum), with blocks set by
 size and never by the number of threads; wide concatenations become trees; long element-wise chains
-get a buffer now and then. A cut is a ``contiguous`` node, which always has a buffer.
+get a buffer now and then; a scatter gets a base of its own. A cut is a ``contiguous`` node, which always has a buffer.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ def split(roots: Sequence[Node]) -> list[Node]:
             made = _split_reduction(made)
         elif made.op is ops.CAT and len(src) > PARTS:
             made = _cat_tree(src, made.arg)
+        elif made.op is ops.SCATTER:
+            made = _own_base(made)
         depth[made] = 0 if made.op in _CUTS else 1 + max((depth[s] for s in made.src if s in depth), default=0)
         if depth[made] > DEPTH and made.op in ops.ELEMENTWISE:
             made = build.contiguous(made)
@@ -90,6 +92,13 @@ def _blocks(size: int, wanted: int) -> int:
         return size
     near = [b for b in range(max(2, wanted // 2), min(size, 2 * wanted) + 1) if size % b == 0]
     return min(near, key=lambda b: abs(b - wanted)) if near else wanted
+
+
+def _own_base(node: Node) -> Node:
+    """A scatter writes into its base's buffer: give it one that nobody else has."""
+    base, index, value = node.src
+    own = intern(ops.CONTIGUOUS, (base,), object(), base.dtype, base.shape)
+    return intern(ops.SCATTER, (own, index, value), node.arg, node.dtype, node.shape)
 
 
 def _cat_tree(parts: Sequence[Node], axis: int) -> Node:

@@ -207,6 +207,26 @@ def test_threads_that_open_one_device_get_one(only_site: Site) -> None:
     assert len({id(active) for active in opened}) == 1
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_forked_process_opens_devices_while_a_thread_of_its_parent_does(only_site: Site) -> None:
+    only_site.install("acme-healthy", healthy="zoo_healthy:healthy_info")
+    code = (
+        "import os, signal, threading, warnings; from coregrad import plugins\n"
+        "warnings.simplefilter('ignore')\n"  # newer Pythons warn of forks beside threads
+        "held, done = threading.Event(), threading.Event()\n"
+        "def hold():\n"
+        "    with plugins._registry._lock: held.set(); done.wait()\n"
+        "threading.Thread(target=hold).start(); held.wait()\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    signal.alarm(20)\n"
+        "    os._exit(plugins.open_device('healthy').name != 'healthy')\n"
+        "done.set(); print(os.waitpid(child, 0)[1])\n"
+    )
+    done = only_site.python(code)
+    assert (done.stdout, done.stderr) == ("0\n", "")
+
+
 def test_an_index_beyond_the_last_device_is_no_news_of_the_others(only_site: Site) -> None:
     only_site.install("acme-healthy", healthy="zoo_healthy:healthy_info")
     plugins.open_device("healthy")

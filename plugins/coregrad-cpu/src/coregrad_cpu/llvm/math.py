@@ -6,7 +6,7 @@ adding 1.5 * 2**23 (2**52) rounds, and leaves the integer in the low bits of the
 
 Coefficients are minimax fits (Remez, relative error of the whole function), rounded one after the
 other, each time fitting the rest anew; the comments give the error that is left. Largest errors,
-of every float32: exp 0.90 ulp, log @LOG@, sin and cos @SIN@ (any finite argument). Of 10**6 random
+of every float32: exp 0.90 ulp, log 0.93, sin and cos 1.56 (any finite argument). Of 10**6 random
 float64: exp 0.85, log 0.80; sin is the C library's.
 """
 
@@ -85,8 +85,8 @@ FORMATS = {
 # the roundings below can leave it; errors 2**-27.8 and 2**-32.8.
 SIN = (-0.16666653752326965, 0.008332106284797192, -0.00019507882825564593)
 COS = (-0.5, 0.04166664555668831, -0.0013887302484363317, 2.4430977646261454e-05)
-# pi/2 in three parts of 24 bits. Up to LARGE the first fused step is exact and the third leaves
-# an error below 2**-57.
+# pi/2 in three parts of 24 bits. Up to LARGE the first fused step is exact, and all that the parts
+# leave out is below 2**-55.
 HALF_PI = (1.570796251296997, 7.549789415861596e-08, 5.390302529957765e-15)
 LARGE = 2.0**17
 

@@ -116,6 +116,7 @@ class Packed:
     along_k: bool  # lanes run along the last axis of k, and are transposed; else along the side
     lanes: int
     cost: float  # cycles per element
+    originals: tuple[Var, ...]  # the contraction's axes that ``axes`` were merged from
 
     @property
     def width(self) -> int:
@@ -129,6 +130,7 @@ class Read:
 
     root: Instr
     axes: tuple[Var, ...]
+    originals: tuple[Var, ...]  # the contraction's axes that ``axes`` were merged from
     copied: bool
     slides: tuple[Slide, ...] = ()
     unit: Var | None = None  # lanes of the copying run along it
@@ -268,7 +270,7 @@ def _plans(
     width = _elements(axes)
     tile, vectors, speed = _tile(read, c.k, width, lanes, machine.registers - 4, dtype)
     k = _cut_k(c.k, read, tile.size * tile.inner, vectors * lanes, dtype)
-    packed = _packed(merged, axes, k, lanes)
+    packed = _packed(merged, axes, vector_axes, k, lanes)
     output = _output_cost(c, vector_axes)
     for block in _blocks(read, tile, k, lanes, dtype) if read.copied else [tile]:
         draft = Plan(c.batch, packed, read, tile, block, k, vectors, 1, 1, lanes, dtype, inf)
@@ -286,7 +288,7 @@ def _read(root: Instr, axes: tuple[Var, ...], k: Sequence[Var], dtype: DType) ->
         found = tree.bare_load(merged.roots[0])
         assert found is not None
         if tree.strides(found[1], (*joined, *k)) is not None:
-            return Read(merged.roots[0], joined, False)
+            return Read(merged.roots[0], joined, axes, False)
     fragment, slides = Fragment((root,)), []
     left = list(axes)
     for tap in k:
@@ -302,7 +304,7 @@ def _read(root: Instr, axes: tuple[Var, ...], k: Sequence[Var], dtype: DType) ->
     dims = [v for v in dims if v in left or v not in axes] + [s.total for s in slides]
     unit = max(dims, key=lambda v: (_unit(fragment, v), v.extent))
     cost = _evaluation_cost(fragment, unit, min(16, unit.extent))
-    return Read(fragment.roots[0], joined, True, tuple(slides), unit, cost)
+    return Read(fragment.roots[0], joined, axes, True, tuple(slides), unit, cost)
 
 
 def _merge_runs(
@@ -324,7 +326,9 @@ def _merge_runs(
     return fragment, tuple(joined)
 
 
-def _packed(fragment: Fragment, axes: tuple[Var, ...], k: Cut, lanes: int) -> Packed:
+def _packed(
+    fragment: Fragment, axes: tuple[Var, ...], originals: tuple[Var, ...], k: Cut, lanes: int
+) -> Packed:
     """The vector operand, with the lanes along whichever axis is contiguous in memory."""
     fragment, inner = tree.merge(fragment, k.axes[k.at :])
     width = _elements(axes)
@@ -337,12 +341,12 @@ def _packed(fragment: Fragment, axes: tuple[Var, ...], k: Cut, lanes: int) -> Pa
     if along_k:
         assert last is not None
         least = _least(k, last)
-        pack_lanes = _power(min(lanes, least))
+        pack_lanes = power(min(lanes, least))
         cost = TRANSPOSED * lanes / pack_lanes + _evaluation_cost(fragment, last, pack_lanes)
     else:
-        pack_lanes = _power(min(lanes, width)) if len(axes) == 1 else gcd(lanes, side.extent)
+        pack_lanes = power(min(lanes, width)) if len(axes) == 1 else gcd(lanes, side.extent)
         cost = _evaluation_cost(fragment, side, pack_lanes)
-    return Packed(fragment.roots[0], axes, inner, along_k, pack_lanes, cost)
+    return Packed(fragment.roots[0], axes, inner, along_k, pack_lanes, cost, originals)
 
 
 def _least(k: Cut, last: Var) -> int:
@@ -378,7 +382,7 @@ def _evaluation_cost(fragment: Fragment, var: Var, lanes: int) -> float:
     return cost
 
 
-def _power(n: int) -> int:
+def power(n: int) -> int:
     """The largest power of two not above ``n``."""
     return 1 << (n.bit_length() - 1)
 
