@@ -19,12 +19,12 @@ class Variable:
 
 # fmt: off
 VARIABLES = {v.name: v for v in (
-    Variable("DEBUG", "0", "1 a line per realize, 2 a line per kernel with its time, 3 kernel IR, "
-                           "4 generated source, 5 graph and schedule, 6 optimised code or assembly"),
-    Variable("COREGRAD_DEVICE", "", "the default device, as NAME or NAME:INDEX, or a comma-separated "
-                                    "list of which the first available one is taken"),
-    Variable("COREGRAD_PLUGINS", "", "allow-list (cpu,opencl), deny-list (-cuda) or 'none'; checked "
-                                     "before anything of a plugin is imported"),
+    Variable("DEBUG", "0", "1 a line per realize, 2 a line per kernel with its time, 3 kernel "
+                           "IR, 4 generated source, 5 graph and schedule, 6 optimised code"),
+    Variable("COREGRAD_DEVICE", "", "the default device, as NAME or NAME:INDEX, or a list "
+                                    "with commas of which the first available one is taken"),
+    Variable("COREGRAD_PLUGINS", "", "allow-list (cpu,opencl), deny-list (-cuda) or 'none'; "
+                                     "checked before anything of a plugin is imported"),
     Variable("COREGRAD_NUM_THREADS", "", "threads of the CPU backend; unset: the CPUs this process "
                                          "may use"),
     Variable("COREGRAD_CACHE", "", "folder of compiled kernels; unset: the user's cache folder; "
@@ -48,7 +48,9 @@ def get_int(name: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise CoregradError(f"{name}={text!r} is not an integer; unset it or give a number") from None
+        raise CoregradError(
+            f"{name}={text!r} is not an integer; unset it or give a number"
+        ) from None
 
 
 def debug() -> int:

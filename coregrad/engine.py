@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
-from weakref import WeakSet
+from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,16 +52,21 @@ class Storage:
 class Owner(Protocol):
     """A tensor, as far as the engine knows it: a name for a node on a device."""
 
-    node: Node
-    device: str
+    @property
+    def node(self) -> Node:
+        """The graph node that is its value now."""
 
-    def realized(self) -> None:
-        """Called when the node has been computed along with others."""
+    @property
+    def device(self) -> str:
+        """The canonical name of its device."""
 
 
 _lock = threading.RLock()
 _plans: dict[tuple[Any, ...], _Entry] = {}
-_owners: WeakSet[Any] = WeakSet()
+_owners: list[
+    ref[Owner]
+] = []  # tensors that may be waiting to be computed; dead ones are swept out
+_swept = 0
 launches: list[str] | None = None  # a list here records the name of every kernel launched
 
 
@@ -79,7 +84,21 @@ if hasattr(os, "register_at_fork"):
 
 def watch(owner: Owner) -> None:
     """Compute this tensor too when something is realised that shares work with it."""
-    _owners.add(owner)
+    _owners.append(ref(owner))
+    if len(_owners) > _swept * 2 + 4096:
+        with _lock:
+            _waiting()
+
+
+def _waiting() -> list[Owner]:
+    """The watched tensors that are alive and not computed yet."""
+    global _swept
+    alive = [
+        (r, owner) for r in _owners if (owner := r()) is not None and owner.node.buffer is None
+    ]
+    _owners[:] = [r for r, _ in alive]
+    _swept = len(alive)
+    return [owner for _, owner in alive]
 
 
 def resolve(node: Node) -> Node:
@@ -129,7 +148,7 @@ def from_host(array: NDArray[Any], dtype: DType, device: str) -> Node:
 
 
 def _bytes(array: NDArray[Any]) -> memoryview:
-    return memoryview(array.reshape(-1).view(np.uint8))
+    return memoryview(array.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
 
 
 # ---- markers, copies, companions ---------------------------------------------------------------
@@ -158,16 +177,16 @@ def _transfer(nodes: Iterable[Node]) -> None:
             node.buffer = from_host(read(node.src[0], source), node.dtype, target)
 
 
-def _companions(order: Sequence[Node], device: str) -> list[Any]:
+def _companions(order: Sequence[Node], device: str) -> list[Owner]:
     """Live tensors still to be computed that share a reduction with the nodes in ``order``."""
     shared: dict[Node, bool] = {}
     for node in order:
         shared[node] = node.op in _WORK or any(shared[s] for s in _sources(node))
     if not any(shared.values()):
         return []
-    found = []
-    for owner in list(_owners):
-        if owner.device != device or owner.node.buffer is not None:
+    found: list[Owner] = []
+    for owner in _waiting():
+        if owner.device != device:
             continue
         root = resolve(owner.node)
         if root.op is ops.BUFFER or root in shared:
@@ -292,7 +311,6 @@ def _compute(nodes: Sequence[Node], device: str) -> None:
     _run(plan, walk, roots, device)
     for owner in companions:
         _settle(owner.node)
-        owner.realized()
 
 
 def _compile(walk: _Walk, roots: Sequence[Node], device: str, open_floats: bool) -> Plan:
@@ -304,7 +322,11 @@ def _compile(walk: _Walk, roots: Sequence[Node], device: str, open_floats: bool)
     tokens: dict[int, _Slot] = {}
     blocks: list[DType] = []
     leaf_slots = _leaf_slots(walk)
-    opened = _open_blocks(walk, blocks, slots, max(leaf_slots.values(), default=-1) + 1) if open_floats else {}
+    opened = (
+        _open_blocks(walk, blocks, slots, max(leaf_slots.values(), default=-1) + 1)
+        if open_floats
+        else {}
+    )
     for node in walk.order:
         if node.op is ops.BUFFER:
             slot = leaf_slots[id(node.arg)]
@@ -324,7 +346,9 @@ def _compile(walk: _Walk, roots: Sequence[Node], device: str, open_floats: bool)
     if config.debug() >= 5:
         _print(graph.show(targets))
     stored = [t for t in map(_unviewed, targets) if t.op is not ops.BUFFER and math.prod(t.shape)]
-    tasks = schedule(list(dict.fromkeys(stored)), limits, checks, config.get("COREGRAD_FUSION") != "0")
+    tasks = schedule(
+        list(dict.fromkeys(stored)), limits, checks, config.get("COREGRAD_FUSION") != "0"
+    )
     return _assemble(tasks, targets, slots, blocks, active)
 
 
@@ -453,7 +477,9 @@ def _run(plan: Plan, walk: _Walk, roots: Sequence[Node], device: str) -> None:
     held: list[Storage | None] = list({id(n.arg): n.arg for n in walk.leaves}.values())
     for dtype in plan.blocks:
         members = [bits for node, bits in walk.floats if node.dtype is dtype]
-        held.append(from_host(np.array(members, f"uint{dtype.bits}").view(dtype.storage), dtype, device).arg)
+        held.append(
+            from_host(np.array(members, f"uint{dtype.bits}").view(dtype.storage), dtype, device).arg
+        )
     base = len(held)
     held += [None] * len(plan.sizes)
     if plan.error is not None:

@@ -83,4 +83,4 @@ class OutOfMemory(DeviceError, MemoryError):
 
 
 class VerifyError(CoregradError, AssertionError):
-    """A graph or kernel breaks its level's rules: a bug in coregrad or in a backend, not in user code."""
+    """A graph or kernel breaks its level's rules: a bug in coregrad or in a backend."""

@@ -16,19 +16,20 @@ How a kernel is built, for style ``"render"``::
 Values are opaque to the core: whatever a hook returns is handed to later hooks unchanged. Every
 value has ``lanes`` elements (1 unless the device's limits declare more) and every hook works lane
 by lane. A hook that a backend leaves out is a capability it lacks: the core rewrites the op with
-others (``exp``, ``log``, ``sin``, ``sqrt``, ``trunc`` and the float form of ``mod`` may be left out).
+others (``exp``, ``log``, ``sin``, ``sqrt``, ``trunc`` may be left out, and the float form of
+``mod``).
 
 Numbers: integers wrap around in two's complement. Floats are IEEE 754; nothing is contracted into
 a fused multiply-add, reassociated or flushed, except inside ``reduce`` with kind ``add`` (the order
-of a sum is free, and product plus accumulator may be fused). NaN payloads and the sign of NaN do not matter. float16 and bfloat16
-round after each op.
+of a sum is free, and product plus accumulator may be fused). NaN payloads and the sign of NaN do
+not matter. float16 and bfloat16 round after each op.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 import pluggy
 
@@ -58,12 +59,12 @@ _impl = pluggy.HookimplMarker(PROJECT)
 
 def hookspec(function: F) -> F:
     """Mark one hook of the contract; the first (only) backend's answer counts."""
-    return cast("F", _spec(firstresult=True)(function))
+    return _spec(firstresult=True)(function)
 
 
 def hookimpl(function: F) -> F:
     """Mark a backend's implementation of a hook. Argument names and order are the spec's."""
-    return cast("F", _impl(function))
+    return _impl(function)
 
 
 @dataclass(frozen=True)
@@ -208,7 +209,7 @@ class BackendSpec:
 
     @hookspec
     def lower_log(self, frame: Frame, x: Any, dtype: DType, lanes: int) -> Any:
-        """Natural logarithm. log(±0) = -inf, log(x < 0) = NaN, log(inf) = inf; subnormals count."""
+        """Natural logarithm. log(±0) = -inf, log(x < 0) = NaN, log(inf) = inf."""
 
     @hookspec
     def lower_sin(self, frame: Frame, x: Any, quarter: int, dtype: DType, lanes: int) -> Any:
@@ -285,4 +286,4 @@ class BackendSpec:
     def lower_where(
         self, frame: Frame, condition: Any, a: Any, b: Any, dtype: DType, lanes: int
     ) -> Any:
-        """``a`` where the bool ``condition`` is true, else ``b``: a selection, both are computed."""
+        """``a`` where the bool ``condition`` is true, else ``b``: both are computed."""

@@ -35,6 +35,10 @@ CHECKS = {
     "ruff check": ["-m", "ruff", "check", "."],
     "ruff format": ["-m", "ruff", "format", "--check", "."],
     "mypy": ["-m", "mypy"],
+    "lint-imports": [
+        "-c",
+        "import sys; from importlinter import cli; sys.exit(cli.lint_imports())",
+    ],
 }
 
 

@@ -202,8 +202,8 @@ def _reduce(node: Node, wide: bool, x: Array) -> Array:
         return np.argmax(x, axis=axes[0]).astype(np.int64)  # the first NaN, else the first largest
     if kind == "max":
         return np.asarray(np.maximum.reduce(x, axis=axes))
-    function = np.add if kind == "add" else np.multiply
-    total = function.reduce(x, axis=axes, dtype=_accumulating(node.dtype, wide))
+    function, start = (np.add, 0) if kind == "add" else (np.multiply, 1)
+    total = function.reduce(x, axis=axes, dtype=_accumulating(node.dtype, wide), initial=start)
     return rounded(np.asarray(total), node.dtype, wide)
 
 

@@ -1,4 +1,4 @@
-"""What networks are made of: contractions, convolutions, pooling, normalisation, losses, attention.
+"""What networks are made of: products, convolutions, pooling, normalisation, attention, dropout.
 
 Everything is a sum over products, a window or a reduction of nodes; the compiler recognises the
 contractions by their shape (``sum(a * b)``), so nothing here names a matrix multiplication.
@@ -15,141 +15,92 @@ import numpy as np
 
 from coregrad import dtypes
 from coregrad.api import threefry
-from coregrad.api.base import TensorBase, broadcast_shapes, dim_or_axis, expand, promote
+from coregrad.api.base import TensorBase, broadcast_shapes, expand, promote
 from coregrad.api.device import default_int
 from coregrad.api.einsum import einsum
+from coregrad.api.loss import Loss
 from coregrad.api.reduction import (
     Axes,
-    Reduction,
-    chosen,
+    ValuesIndices,
     centred,
-    log_sum_exp,
+    kept_shape,
     mean_of,
-    scaled,
     shift_of,
     spread,
     square,
     total,
     wide,
 )
-from coregrad.dtypes import DType
-from coregrad.errors import CoregradError, DTypeError, IndexRangeError, ShapeError
+from coregrad.api.windows import (
+    Sizes,
+    average,
+    border,
+    convolve,
+    convolve_transposed,
+    flat_windows,
+    largest,
+    ones_inside,
+    paddings,
+    pool_paddings,
+    sizes,
+    to_chosen,
+)
+from coregrad.errors import CoregradError, DTypeError, ShapeError
 from coregrad.ir import build
 from coregrad.ir.graph import Node, Shape
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-Sizes = int | Sequence[int]
-Pair = tuple[int, int]
-REDUCTIONS = ("mean", "sum", "none")
+# The spacing of the numbers at 1: what PyTorch's rms_norm adds when it is given no eps.
+_SPACING = {
+    dtypes.float16: 2.0**-10,
+    dtypes.bfloat16: 2.0**-7,
+    dtypes.float32: 2.0**-23,
+    dtypes.float64: 2.0**-52,
+}
 
 
 # ---- on nodes ----------------------------------------------------------------------------------
 
 
-def contract(a: Node, b: Node, axes: Axes) -> Node:
-    """sum(a * b) over ``axes``: of equal dtypes, broadcast, rounded once to their dtype."""
-    shape = broadcast_shapes("contract", a.shape, b.shape)
-    product = build.mul(expand(wide(a), shape), expand(wide(b), shape))
-    return build.cast(total(product, axes), a.dtype)
-
-
 def matmul(a: Node, b: Node) -> Node:
-    """(..., m, k) times (..., k, n)."""
+    """(..., m, k) times (..., k, n): the sum over k of (..., m, 1, k) times (..., 1, n, k)."""
     rank = len(b.shape)
     b = build.permute(b, (*range(rank - 2), rank - 1, rank - 2))
     rows = build.reshape(a, (*a.shape[:-1], 1, a.shape[-1]))
     columns = build.reshape(b, (*b.shape[:-2], 1, *b.shape[-2:]))
-    return contract(rows, columns, (max(len(rows.shape), len(columns.shape)) - 1,))
+    return contract_last(rows, columns)
 
 
-def windows(x: Node, first: int, kernel: Shape, stride: Shape, dilation: Shape) -> Node:
-    """Windows over the axes from ``first`` on, the kernel's axes coming last, in their order."""
-    for i, (size, step, gap) in enumerate(zip(kernel, stride, dilation, strict=True)):
-        x = build.window(x, first + i, size, step, gap)
-    return x
+def contract_last(a: Node, b: Node) -> Node:
+    """sum(a * b) over the last axis: broadcast, of one dtype, rounded once to it."""
+    shape = broadcast_shapes("contract", a.shape, b.shape)
+    product = build.mul(expand(wide(a), shape), expand(wide(b), shape))
+    return build.cast(total(product, (len(shape) - 1,)), a.dtype)
 
 
-def border(x: Node, pads: Sequence[Pair], value: float = 0) -> Node:
-    """The last axes padded."""
-    return build.pad(x, [(0, 0)] * (len(x.shape) - len(pads)) + list(pads), value)
+def normalised(x: Node, shifted: Node, var: Node, eps: float) -> Node:
+    """``shifted / sqrt(var + eps)``, the division done once per variance."""
+    deviation = build.sqrt(build.add(var, build.const_like(var, eps)))
+    return build.mul(shifted, expand(build.div(build.const_like(var, 1), deviation), x.shape))
 
 
-def channels(x: Node, shape: Shape, axis: int) -> Node:
+def along(vector: Node, shape: Shape, axis: int) -> Node:
     """A vector along one axis of ``shape``."""
     placed = tuple(n if i == axis else 1 for i, n in enumerate(shape))
-    return build.expand(build.reshape(x, placed), shape)
-
-
-def normalised(x: Node, mean: Node, var: Node, eps: float) -> Node:
-    """(x - mean) / sqrt(var + eps), the root taken once per mean; all three of one rank."""
-    scale = build.div(
-        build.const_like(var, 1), build.sqrt(build.add(var, build.const_like(var, eps)))
-    )
-    shifted = build.sub(x, build.expand(mean, x.shape))
-    return build.mul(shifted, build.expand(scale, x.shape))
-
-
-# ---- sizes -------------------------------------------------------------------------------------
-
-
-def _sizes(name: str, what: str, value: Sizes, axes: int, least: int = 1) -> Shape:
-    sizes = (value,) * axes if isinstance(value, int) else tuple(value)
-    if len(sizes) == 1:
-        sizes *= axes
-    if len(sizes) != axes or any(n < least for n in sizes):
-        raise ShapeError(
-            f"{name}: {what} {value} does not fit {axes} axes; give a number >= {least}, or {axes}"
-        )
-    return sizes
-
-
-def _paddings(
-    name: str, padding: Sizes | str, kernel: Shape, stride: Shape, dilation: Shape
-) -> list[Pair]:
-    if not isinstance(padding, str):
-        return [(n, n) for n in _sizes(name, "padding", padding, len(kernel), 0)]
-    if padding == "valid":
-        return [(0, 0)] * len(kernel)
-    if padding != "same":
-        raise ShapeError(f"{name}: padding {padding!r} is neither 'same', 'valid' nor a size")
-    if any(n != 1 for n in stride):
-        raise ShapeError(f"{name}: padding 'same' needs stride 1, not {stride}; give sizes instead")
-    spans = [gap * (size - 1) for size, gap in zip(kernel, dilation, strict=True)]
-    return [(span // 2, span - span // 2) for span in spans]
-
-
-def _pooled_paddings(
-    name: str, shape: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, up: bool
-) -> list[Pair]:
-    """(before, after) so that the windows are those PyTorch takes: with ``up`` (ceil_mode) a last,
-    incomplete window too, unless it would start in the padding after the data."""
-    pads = []
-    for n, size, step, pad, gap in zip(shape, kernel, stride, padding, dilation, strict=True):
-        if pad > size // 2:
-            raise ShapeError(
-                f"{name}: padding {pad} is more than half of the kernel size {size}; a window "
-                "could lie in the padding alone"
-            )
-        span = gap * (size - 1) + 1
-        room = n + 2 * pad - span
-        if room < 0:
-            raise ShapeError(
-                f"{name}: a window spanning {span} does not fit {n} elements padded by {pad}"
-            )
-        count = (room + (step - 1 if up else 0)) // step + 1
-        if up and (count - 1) * step >= n + pad:
-            count -= 1
-        pads.append((pad, max((count - 1) * step + span - n - pad, 0)))
-    return pads
+    return build.expand(build.reshape(vector, placed), shape)
 
 
 # ---- on tensors --------------------------------------------------------------------------------
 
 
-class Network(Reduction):
+class Network(Loss):
     """Methods that layers are built from."""
+
+    def _same(self, other: TensorBase) -> Self:
+        """For the type checker: all operands are of the class that results have."""
+        return other  # type: ignore[return-value]
 
     # ---- products ------------------------------------------------------------------------------
 
@@ -172,14 +123,11 @@ class Network(Reduction):
             )
         rows = build.reshape(a, (1, *a.shape)) if len(a.shape) == 1 else a
         columns = build.reshape(b, (*b.shape, 1)) if len(b.shape) == 1 else b
-        broadcast_shapes("matmul", rows.shape[:-2], columns.shape[:-2])
+        batch = broadcast_shapes("matmul", rows.shape[:-2], columns.shape[:-2])
+        kept_rows = a.shape[-2:-1] if len(a.shape) > 1 else ()
+        kept_columns = b.shape[-1:] if len(b.shape) > 1 else ()
         node = matmul(rows, columns)
-        if len(b.shape) == 1:
-            node = build.reshape(node, node.shape[:-1])
-        if len(a.shape) == 1:
-            cut = len(node.shape) - (1 if len(b.shape) == 1 else 2)
-            node = build.reshape(node, (*node.shape[:cut], *node.shape[cut + 1 :]))
-        return self._make(node, right)
+        return self._make(build.reshape(node, (*batch, *kept_rows, *kept_columns)), right)
 
     def dot(self, other: Any) -> Self:
         """The same as :meth:`matmul`.
@@ -196,13 +144,7 @@ class Network(Reduction):
         return self.matmul(other)
 
     def __rmatmul__(self, other: Any) -> Self:
-        left = self._made(other)
-        return left.matmul(self)
-
-    def _made(self, other: Any) -> Self:
-        """Host data as a tensor on this device."""
-        made: Self = self._result(other, device=self.device)  # type: ignore[assignment]
-        return made
+        return self._same(self._like("matmul", other)).matmul(self)
 
     def bmm(self, other: Any) -> Self:
         """The matrix products of two batches: (b, m, k) times (b, k, n).
@@ -226,14 +168,10 @@ class Network(Reduction):
         >>> Tensor([1.0]).addmm(Tensor([[2.0]]), Tensor([[3.0]])).tolist()
         [[7.0]]
         """
-        product = self._as_self(self._like("addmm", a)).matmul(b)
+        product = self._same(self._like("addmm", a)).matmul(b)
         if alpha != 1:
             product = product * alpha
         return product + (self if beta == 1 else self * beta)
-
-    def _as_self(self, other: TensorBase) -> Self:
-        """For the type checker: every tensor is of the class that results have."""
-        return other  # type: ignore[return-value]
 
     def outer(self, other: Any) -> Self:
         """All products of two vectors: (n,) and (m,) to (n, m).
@@ -241,7 +179,7 @@ class Network(Reduction):
         >>> Tensor([1, 2]).outer(Tensor([3, 4])).tolist()
         [[3, 4], [6, 8]]
         """
-        right = self._as_self(self._like("outer", other))
+        right = self._same(self._like("outer", other))
         if self.ndim != 1 or right.ndim != 1:
             raise ShapeError(f"outer: shapes {self.shape} and {right.shape}; give two vectors")
         return self.reshape(self.shape[0], 1) * right.reshape(1, right.shape[0])
@@ -262,7 +200,7 @@ class Network(Reduction):
             )
         x, w = promote(self.node, weight.node)
         rows = build.reshape(x, (*x.shape[:-1], 1, x.shape[-1]))
-        out = self._make(contract(rows, w, (len(rows.shape) - 1,)), weight)
+        out = self._make(contract_last(rows, w), weight)
         return out if bias is None else out + bias
 
     @staticmethod
@@ -277,12 +215,11 @@ class Network(Reduction):
         >>> Tensor.einsum("i,i->", Tensor([1.0, 2.0]), Tensor([3.0, 4.0])).item()
         11.0
         """
-        tensors: list[Any] = list(
-            operands[0] if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands
-        )
-        if not tensors or not all(isinstance(t, Network) for t in tensors):
+        listed = len(operands) == 1 and isinstance(operands[0], (list, tuple))
+        tensors = list(operands[0] if listed else operands)
+        if not tensors or not all(isinstance(t, TensorBase) for t in tensors):
             raise ShapeError(f"einsum: {formula!r} needs tensors to work on; give at least one")
-        first: Network = tensors[0]
+        first: TensorBase = tensors[0]
         for other in tensors[1:]:
             first._check_device("einsum", other)
         node = einsum(formula, promote(*(t.node for t in tensors)))
@@ -329,7 +266,7 @@ class Network(Reduction):
         dilation: Sizes = 1,
         groups: int = 1,
     ) -> Self:
-        """Cross-correlation of (N, C, L) with a weight of shape (O, C/groups, K); as :meth:`conv2d`.
+        """Cross-correlation of (N, C, L) with a weight of shape (O, C/groups, K); see :meth:`conv2d`.
 
         >>> Tensor([[[1.0, 2.0, 3.0]]]).conv1d(Tensor([[[1.0, 1.0]]])).tolist()
         [[[3.0, 5.0]]]
@@ -347,24 +284,430 @@ class Network(Reduction):
         dilation: Sizes,
         groups: int,
     ) -> Self:
-        if self.ndim == axes + 1:
-            batch = self.reshape(1, *self.shape)
-            return batch._conv(
-                name, axes, weight, bias, stride, padding, dilation, groups
-            ).reshape(*self._conv_unbatched_shape)
-        self._check_conv(name, axes, weight, bias, groups, weight.shape[1:2], weight.shape[:1])
-        kernel = weight.shape[2:]
-        steps = _sizes(name, "stride", stride, axes)
-        gaps = _sizes(name, "dilation", dilation, axes)
-        pads = _paddings(name, padding, kernel, steps, gaps)
-        x, w = promote(self.node, weight.node)
-        x = border(x, pads)
-        spans = [gap * (size - 1) + 1 for size, gap in zip(kernel, gaps, strict=True)]
-        if any(span > n for span, n in zip(spans, x.shape[2:], strict=True)):
+        x, w = self._conv_operands(name, axes, weight, groups)
+        if x.shape[1] != w.shape[1] * groups or w.shape[0] % groups:
             raise ShapeError(
-                f"{name}: a kernel of shape {kernel} with dilation {gaps} spans {tuple(spans)}, more "
-                f"than the padded input's {x.shape[2:]} (input {self.shape}); pad more"
+                f"{name}: an input of shape {self.shape} does not fit a weight of shape "
+                f"{weight.shape} with {groups} groups; the weight must be (O, C/groups, ...) with O "
+                "divisible by groups"
             )
-        x = windows(x, 2, kernel, steps, gaps)
-        node = _convolve(x, w, groups, axes)
-        return self._plus_channels(node, weight, bias)
+        steps = sizes(name, "stride", stride, axes)
+        gaps = sizes(name, "dilation", dilation, axes)
+        pads = paddings(name, padding, w.shape[2:], steps, gaps)
+        node = convolve(name, x, w, steps, pads, gaps, groups)
+        return self._with_bias(name, node, axes, weight, bias)
+
+    def _conv_operands(
+        self, name: str, axes: int, weight: TensorBase, groups: int
+    ) -> tuple[Node, Node]:
+        """Input (with a batch axis) and weight, of one dtype; their ranks checked."""
+        self._check_device(name, weight)
+        if weight.ndim != axes + 2 or self.ndim not in (axes + 1, axes + 2) or groups < 1:
+            raise ShapeError(
+                f"{name}: an input of shape {self.shape} and a weight of shape {weight.shape} with "
+                f"{groups} groups; give an input of {axes + 2} axes (N, C, ...), a weight of as "
+                "many, and at least one group"
+            )
+        x, w = promote(self.node, weight.node)
+        return (build.reshape(x, (1, *x.shape)) if self.ndim == axes + 1 else x), w
+
+    def _with_bias(
+        self, name: str, node: Node, axes: int, weight: TensorBase, bias: TensorBase | None
+    ) -> Self:
+        if self.ndim == axes + 1:
+            node = build.reshape(node, node.shape[1:])
+        out = self._make(node, weight)
+        if bias is None:
+            return out
+        width = node.shape[-axes - 1]
+        if bias.shape != (width,):
+            raise ShapeError(
+                f"{name}: a bias of shape {bias.shape} does not fit {width} output channels"
+            )
+        return out + self._same(bias).reshape(width, *(1,) * axes)
+
+    def conv_transpose2d(
+        self,
+        weight: TensorBase,
+        bias: TensorBase | None = None,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        output_padding: Sizes = 0,
+        groups: int = 1,
+        dilation: Sizes = 1,
+    ) -> Self:
+        """The adjoint of :meth:`conv2d`: (N, C, H, W) with a weight of shape (C, O/groups, KH, KW).
+
+        Raises ShapeError if the shapes do not fit, or if ``output_padding`` is not smaller than
+        stride or dilation.
+
+        >>> Tensor([[[[1.0, 2.0]]]]).conv_transpose2d(Tensor([[[[1.0, 10.0]]]])).tolist()
+        [[[[1.0, 12.0, 20.0]]]]
+        """
+        name = "conv_transpose2d"
+        x, w = self._conv_operands(name, 2, weight, groups)
+        if x.shape[1] != w.shape[0] or w.shape[0] % groups:
+            raise ShapeError(
+                f"{name}: an input of shape {self.shape} does not fit a weight of shape "
+                f"{weight.shape} with {groups} groups; the weight must be (C, O/groups, KH, KW)"
+            )
+        steps = sizes(name, "stride", stride, 2)
+        gaps = sizes(name, "dilation", dilation, 2)
+        pads = sizes(name, "padding", padding, 2, 0)
+        extra = sizes(name, "output_padding", output_padding, 2, 0)
+        if any(n and n >= max(s, d) for n, s, d in zip(extra, steps, gaps, strict=True)):
+            raise ShapeError(
+                f"{name}: output_padding {extra} must be smaller than stride {steps} or dilation {gaps}"
+            )
+        node = convolve_transposed(name, x, w, steps, pads, extra, gaps, groups)
+        return self._with_bias(name, node, 2, weight, bias)
+
+    # ---- pooling -------------------------------------------------------------------------------
+
+    def max_pool2d(
+        self,
+        kernel_size: Sizes = 2,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        dilation: Sizes = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> Any:
+        """The largest element of each window over the last two axes; ``stride`` defaults to the kernel.
+
+        Padding counts as -inf. ``ceil_mode`` keeps incomplete last windows, except those that would
+        start in the padding. The gradient goes to the first of equal elements. With
+        ``return_indices`` also where each one was in its flattened plane. Raises ShapeError for
+        sizes that do not fit.
+
+        >>> Tensor([[[[1.0, 2.0], [3.0, 4.0]]]]).max_pool2d().tolist()
+        [[[[4.0]]]]
+        """
+        name = "max_pool2d"
+        plane = self._plane(name)
+        kernel = sizes(name, "kernel_size", kernel_size, 2)
+        steps = kernel if stride is None else sizes(name, "stride", stride, 2)
+        gaps = sizes(name, "dilation", dilation, 2)
+        around = sizes(name, "padding", padding, 2, 0)
+        pads = pool_paddings(name, plane, kernel, steps, around, gaps, ceil_mode)
+        x = self.node
+        taken = flat_windows(border(x, pads, x.dtype.min), kernel, steps, gaps)
+        value, index = largest(taken)
+        value = self._ruled(value, taken, lambda g: to_chosen(g, index, taken))
+        if not return_indices:
+            return self._make(value)
+        numbers = build.reshape(build.iota(math.prod(plane), default_int(self.device)), plane)
+        places = flat_windows(border(numbers, pads, -1), kernel, steps, gaps)
+        places = expand(places, taken.shape)
+        where = build.reduce(
+            "max", to_chosen(build.const(0, places.dtype, index.shape), index, places), ()
+        )
+        del where
+        return ValuesIndices(self._make(value), self._make(_at(places, index)))
+
+    def avg_pool2d(
+        self,
+        kernel_size: Sizes = 2,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Self:
+        """The mean of each window over the last two axes; ``stride`` defaults to the kernel.
+
+        Padding counts as zeros, or not at all with ``count_include_pad=False``. ``ceil_mode`` is as
+        in :meth:`max_pool2d`; what lies beyond the padding never counts. Raises ShapeError for
+        sizes that do not fit, DTypeError for integers.
+
+        >>> Tensor([[[[1.0, 2.0], [3.0, 4.0]]]]).avg_pool2d().tolist()
+        [[[[2.5]]]]
+        """
+        name = "avg_pool2d"
+        x = self._floating(name)
+        plane = self._plane(name)
+        kernel = sizes(name, "kernel_size", kernel_size, 2)
+        steps = kernel if stride is None else sizes(name, "stride", stride, 2)
+        around = sizes(name, "padding", padding, 2, 0)
+        pads = pool_paddings(name, plane, kernel, steps, around, (1, 1), ceil_mode)
+        counted = plane
+        outside = pads
+        if count_include_pad:
+            counted = tuple(
+                n + low + min(high, low) for n, (low, high) in zip(plane, pads, strict=True)
+            )
+            outside = [(0, max(high - low, 0)) for low, high in pads]
+        node = average(x, kernel, steps, pads, ones_inside(counted, outside), divisor_override)
+        return self._make(node)
+
+    def adaptive_avg_pool2d(self, output_size: Sizes) -> Self:
+        """The means of ``output_size`` (nearly) equal parts of the last two axes, as PyTorch cuts them.
+
+        Part i of an axis of n elements is from floor(i*n/size) to ceil((i+1)*n/size). Raises
+        DTypeError for integers.
+
+        >>> Tensor([[[[1.0, 2.0], [3.0, 4.0]]]]).adaptive_avg_pool2d(1).tolist()
+        [[[[2.5]]]]
+        """
+        self._floating("adaptive_avg_pool2d")
+        plane = self._plane("adaptive_avg_pool2d")
+        wanted = sizes("adaptive_avg_pool2d", "output_size", output_size, 2)
+        if all(n % size == 0 for n, size in zip(plane, wanted, strict=True)):
+            kernel = [n // size for n, size in zip(plane, wanted, strict=True)]
+            return self.avg_pool2d(kernel)
+        rows, columns = (
+            self._parts(n, size) for n, size in zip(plane, wanted, strict=True)
+        )
+        return rows.matmul(self.float_at_least()).matmul(columns.transpose(0, 1)).cast(self.dtype)
+
+    def _parts(self, n: int, size: int) -> Self:
+        """The (size, n) matrix that averages the parts of an axis."""
+        matrix = np.zeros((size, n), "float64" if self.dtype is dtypes.float64 else "float32")
+        for i in range(size):
+            start, stop = i * n // size, -(-(i + 1) * n // size)
+            matrix[i, start:stop] = 1.0 / (stop - start)
+        return self._same(self._result(matrix, device=self.device, requires_grad=False))
+
+    def _plane(self, name: str) -> Shape:
+        if self.ndim < 2:
+            raise ShapeError(f"{name}: shape {self.shape} has no two axes to pool; give (N, C, H, W)")
+        return self.shape[-2:]
+
+    # ---- normalisation -------------------------------------------------------------------------
+
+    def batch_norm(
+        self,
+        mean: TensorBase,
+        var: TensorBase,
+        weight: TensorBase | None = None,
+        bias: TensorBase | None = None,
+        eps: float = 1e-5,
+    ) -> Self:
+        """(x - mean) / sqrt(var + eps) * weight + bias, all of them vectors along axis 1.
+
+        Where the statistics come from is the caller's business: see :class:`coregrad.nn.BatchNorm`.
+        Raises ShapeError if a vector does not fit.
+
+        >>> Tensor([[1.0], [3.0]]).batch_norm(Tensor([2.0]), Tensor([1.0]), eps=0.0).tolist()
+        [[-1.0], [1.0]]
+        """
+        self._floating("batch_norm")
+        given = [t for t in (mean, var, weight, bias) if t is not None]
+        if self.ndim < 2 or any(t.shape != self.shape[1:2] for t in given):
+            raise ShapeError(
+                f"batch_norm: vectors of shapes {[t.shape for t in given]} do not fit axis 1 of an "
+                f"input of shape {self.shape}"
+            )
+        x = wide(self.node)
+        at = [build.cast(t.node, x.dtype) for t in (mean, var)]
+        shifted = build.sub(x, along(at[0], x.shape, 1))
+        var_kept = build.reshape(at[1], kept_shape(x, (0, *range(2, self.ndim))))
+        node = normalised(x, shifted, var_kept, eps)
+        return self._affine(node, weight, bias, 1, mean, var)
+
+    def _affine(
+        self,
+        node: Node,
+        weight: TensorBase | None,
+        bias: TensorBase | None,
+        axis: int,
+        *others: TensorBase,
+    ) -> Self:
+        """``node * weight + bias`` in this tensor's dtype, the vectors lying along ``axis`` (or,
+        for -1, being as they are, along the last axes)."""
+        used = list(others)
+        for factor, make in ((weight, build.mul), (bias, build.add)):
+            if factor is None:
+                continue
+            self._check_device("normalisation", factor)
+            used.append(factor)
+            vector = build.cast(factor.node, node.dtype)
+            if axis >= 0:
+                node = make(node, along(vector, node.shape, axis))
+            else:
+                node = make(node, expand(vector, node.shape))
+        return self._make(build.cast(node, self.dtype), *used)
+
+    def layer_norm(
+        self,
+        normalized_shape: Sizes,
+        weight: TensorBase | None = None,
+        bias: TensorBase | None = None,
+        eps: float = 1e-5,
+    ) -> Self:
+        """Zero mean and unit variance over the last axes, then ``* weight + bias``.
+
+        Raises ShapeError if ``normalized_shape`` is not the end of the shape.
+
+        >>> Tensor([1.0, 3.0]).layer_norm(2, eps=0.0).tolist()
+        [-1.0, 1.0]
+        """
+        axes = self._last_axes("layer_norm", normalized_shape, weight, bias)
+        x = wide(self._floating("layer_norm"))
+        return self._affine(self._normalise(x, axes, eps), weight, bias, -1)
+
+    def _last_axes(self, name: str, normalized: Sizes, *vectors: TensorBase | None) -> Axes:
+        shape = (normalized,) if isinstance(normalized, int) else tuple(normalized)
+        given = [t.shape for t in vectors if t is not None]
+        if self.shape[self.ndim - len(shape) :] != shape or any(s != shape for s in given):
+            raise ShapeError(
+                f"{name}: normalized_shape {shape} with vectors of shapes {given} does not fit the "
+                f"last axes of an input of shape {self.shape}"
+            )
+        return tuple(range(self.ndim - len(shape), self.ndim))
+
+    def _normalise(self, x: Node, axes: Axes, eps: float) -> Node:
+        var = self._make(x)._variance("norm", axes, 0.0)
+        return normalised(x, centred(x, axes), build.reshape(var, kept_shape(x, axes)), eps)
+
+    def group_norm(
+        self,
+        num_groups: int,
+        weight: TensorBase | None = None,
+        bias: TensorBase | None = None,
+        eps: float = 1e-5,
+    ) -> Self:
+        """Zero mean and unit variance over each group of channels (axis 1) and the axes after them.
+
+        Raises ShapeError if the groups do not divide the channels.
+
+        >>> Tensor([[1.0, 3.0, 10.0, 20.0]]).group_norm(2, eps=0.0).tolist()
+        [[-1.0, 1.0, -1.0, 1.0]]
+        """
+        x = wide(self._floating("group_norm"))
+        given = [t.shape for t in (weight, bias) if t is not None]
+        fits = self.ndim >= 2 and num_groups >= 1 and self.shape[1] % num_groups == 0
+        if not fits or any(s != self.shape[1:2] for s in given):
+            raise ShapeError(
+                f"group_norm: {num_groups} groups and vectors of shapes {given} do not fit axis 1 "
+                f"of an input of shape {self.shape}"
+            )
+        rows = build.reshape(x, (x.shape[0], num_groups, math.prod(x.shape[1:]) // num_groups))
+        node = build.reshape(self._normalise(rows, (2,), eps), x.shape)
+        return self._affine(node, weight, bias, 1)
+
+    def rms_norm(
+        self, normalized_shape: Sizes, weight: TensorBase | None = None, eps: float | None = None
+    ) -> Self:
+        """x / sqrt(mean(x**2) + eps) over the last axes, then ``* weight``.
+
+        ``eps`` None is the spacing of the dtype's numbers at 1. Raises ShapeError if
+        ``normalized_shape`` is not the end of the shape.
+
+        >>> Tensor([3.0, -3.0]).rms_norm(2, eps=0.0).tolist()
+        [1.0, -1.0]
+        """
+        axes = self._last_axes("rms_norm", normalized_shape, weight)
+        x = wide(self._floating("rms_norm"))
+        small = _SPACING[self.dtype] if eps is None else eps
+        size = build.reshape(mean_of(square(x), axes), kept_shape(x, axes))
+        return self._affine(normalised(x, x, size, small), weight, None, -1)
+
+    # ---- lookup --------------------------------------------------------------------------------
+
+    def one_hot(self, num_classes: int = -1) -> Self:
+        """Integers of shape S to int64 zeros and ones of shape (*S, num_classes).
+
+        Without ``num_classes`` the largest integer is read to count them. Raises DTypeError unless
+        the tensor holds integers; one outside [0, num_classes) is an IndexRangeError when computed.
+
+        >>> Tensor([0, 2]).one_hot(3).tolist()
+        [[1, 0, 0], [0, 0, 1]]
+        """
+        if not self.dtype.is_int:
+            raise DTypeError(f"one_hot: {self.dtype.name} holds no class numbers; cast to int64")
+        if num_classes < 0:
+            num_classes = int(self.max().item()) + 1
+        number = default_int(self.device)
+        labels = build.cast(self.node, number)
+        negative = build.lt(labels, build.const_like(labels, 0))
+        odd = build.where(negative, build.const_like(labels, num_classes), labels)
+        places = build.check(odd, num_classes, "one_hot")
+        shape = (*self.shape, num_classes)
+        classes = expand(build.iota(num_classes, number), shape)
+        hits = build.eq(build.expand(build.reshape(places, (*self.shape, 1)), shape), classes)
+        return self._make(build.cast(hits, number))
+
+    # ---- attention and dropout -----------------------------------------------------------------
+
+    def scaled_dot_product_attention(
+        self,
+        key: Any,
+        value: Any,
+        attn_mask: Any = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+    ) -> Self:
+        """softmax(q @ k.T * scale + mask) @ v for q (..., L, E), k (..., S, E) and v (..., S, V).
+
+        A bool mask is True where attention is allowed; a float mask is added. ``is_causal`` allows
+        position i to see positions 0 to i. ``scale`` defaults to 1/sqrt(E). A row in which nothing
+        is allowed gives 0, with gradient 0. Raises ShapeError if the shapes do not fit.
+
+        >>> q = Tensor.ones(1, 2, 4)
+        >>> q.scaled_dot_product_attention(q, q).tolist()
+        [[[1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0]]]
+        """
+        name = "scaled_dot_product_attention"
+        if is_causal and attn_mask is not None:
+            raise CoregradError(f"{name}: give attn_mask or is_causal, not both")
+        keys, values = self._same(self._like(name, key)), self._same(self._like(name, value))
+        if self.ndim < 2 or keys.ndim < 2 or self.shape[-1] != keys.shape[-1]:
+            raise ShapeError(
+                f"{name}: a query of shape {self.shape} does not fit a key of shape {keys.shape}; "
+                "their last axes must be equal"
+            )
+        factor = 1.0 / math.sqrt(self.shape[-1]) if scale is None else scale
+        scores = self.float_at_least().matmul(keys.float_at_least().transpose(-2, -1)) * factor
+        scores = scores._masked(name, attn_mask, is_causal)
+        weights = scores._attended().cast(self.dtype).dropout(dropout_p)
+        return weights.matmul(values)
+
+    def _masked(self, name: str, mask: Any, causal: bool) -> Self:
+        """Scores with -inf where attention is not allowed."""
+        if causal:
+            rows, columns = (
+                build.iota(n, default_int(self.device)) for n in self.shape[-2:]
+            )
+            seen = build.expand(build.reshape(rows, (len_of(rows), 1)), self.shape[-2:])
+            ahead = build.lt(seen, expand(columns, self.shape[-2:]))
+            return self.masked_fill(self._make(ahead), -math.inf)
+        if mask is None:
+            return self
+        given = self._same(self._like(name, mask))
+        if given.dtype is dtypes.bool_:
+            return self.masked_fill(~given, -math.inf)
+        return self + given.cast(self.dtype)
+
+    def _attended(self) -> Self:
+        """softmax along the last axis, 0 in rows that are -inf throughout."""
+        x = self.node
+        last = (self.ndim - 1,)
+        powers = build.exp(build.sub(x, spread(shift_of(x, last), x, last)))
+        sums = total(powers, last)
+        nothing = build.eq(sums, build.const_like(sums, 0))
+        safe = build.where(nothing, build.const_like(sums, 1), sums)
+        return self._make(build.div(powers, spread(safe, x, last)))
+
+    def dropout(self, p: float = 0.5, training: bool = True) -> Self:
+        """Zeros with probability ``p``, the other elements scaled by 1/(1-p); only in training.
+
+        The mask is drawn when this is called and is the same forwards and backwards. Raises
+        CoregradError for a probability outside [0, 1].
+
+        >>> Tensor([1.0, 2.0]).dropout(0.9, training=False).tolist()
+        [1.0, 2.0]
+        """
+        if not 0.0 <= p <= 1.0:
+            raise CoregradError(f"dropout: p is {p}; a probability lies between 0 and 1")
+        if not training or p == 0.0:
+            return self
+        x = self._floating("dropout")
+        zero = build.const_like(x, 0)
+        if p == 1.0:
+            return self._make(build.mul(x, zero))
+        key = threefry.GENERATOR.key_node(self.device)
+        kept = threefry.chance(1.0 - p, x.shape, key)
+        scaled = build.mul(x, build.const_like(x, 1.0 / (1.0 - p)))
+        return self._make(build.where(kept, scaled, zero))

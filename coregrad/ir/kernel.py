@@ -25,7 +25,7 @@ from coregrad.ir.ops import CONST, LOAD, Op
 
 @dataclass(frozen=True, eq=False)
 class Param:
-    """A buffer argument. ``role``: out, in, inout (a scatter's target), or error (one int32 word)."""
+    """A buffer argument; ``role`` is out, in, inout (a scatter's target) or error (one int32)."""
 
     name: str
     dtype: DType
@@ -155,7 +155,6 @@ class Kernel:
     params: tuple[Param, ...]
     body: list[Stmt]
     contraction: Contraction | None = None
-    flops: int = 0
 
     @property
     def grid(self) -> int:
@@ -189,9 +188,7 @@ def show(kernel: Kernel) -> str:
     return "\n".join(lines)
 
 
-def _show_block(
-    body: list[Stmt], pad: str, names: dict[Instr, str], lines: list[str]
-) -> None:
+def _show_block(body: list[Stmt], pad: str, names: dict[Instr, str], lines: list[str]) -> None:
     for stmt in body:
         if isinstance(stmt, Loop):
             lanes = f" x{stmt.lanes}" if stmt.lanes > 1 else ""

@@ -1,4 +1,4 @@
-"""How a kernel's loops are laid out: merged, ordered, shared out, and taken several lanes at a time.
+"""How a kernel's loops are laid out: merged, ordered, shared out, and walked in lanes.
 
 Before the kernel is placed, :func:`plan` looks at its index expressions: axes that are always
 walked together become one loop, loops that reductions need come first, the outermost ones are
@@ -15,7 +15,18 @@ from dataclasses import replace
 from coregrad.ir import lower, ops
 from coregrad.ir.graph import Node
 from coregrad.ir.index import Index, Opaque, Quotient, Remainder, Var, variable
-from coregrad.ir.kernel import INDEX, RESULT, Declare, Instr, Kernel, Loop, Stmt, Store, Update, walk
+from coregrad.ir.kernel import (
+    INDEX,
+    RESULT,
+    Declare,
+    Instr,
+    Kernel,
+    Loop,
+    Stmt,
+    Store,
+    Update,
+    walk,
+)
 from coregrad.ir.lower import Evaluation, Plan, Reduction
 from coregrad.ir.target import Limits
 
@@ -41,7 +52,11 @@ def plan(found: Evaluation, limits: Limits) -> Plan:
     grid = _grid(found, groups, order, extents, limits)
     split = 0
     rest = [extents[g] for g in order[grid:]]
-    if len(rest) == 1 and math.prod(extents[g] for g in order[:grid]) < ENOUGH and not found.reductions:
+    if (
+        len(rest) == 1
+        and math.prod(extents[g] for g in order[:grid]) < ENOUGH
+        and not found.reductions
+    ):
         split = _divisor_near(rest[0], BLOCK)
     return replace(merged, order=order, grid=grid, split=split)
 
@@ -166,7 +181,9 @@ def _grid(
         used = {found.group_vars[axis] for axis in groups[number]}
         return sum(bool(used & r.free) for r in found.reductions)
 
-    leading = sum(users(g) == len(found.reductions) for g in order) if found.reductions else len(order)
+    leading = (
+        sum(users(g) == len(found.reductions) for g in order) if found.reductions else len(order)
+    )
     if leading < len(order):
         return max(leading, 1)
     if len(order) > 1 and (not found.reductions or _lanes_along(found, groups[order[-1]], limits)):
@@ -178,13 +195,18 @@ def _lanes_along(found: Evaluation, group: Sequence[int], limits: Limits) -> boo
     """Whether the innermost output loop is a better vector than the reductions' own loops."""
     if not limits.vector_bytes:
         return False
-    last = next((found.group_vars[a] for a in reversed(group) if found.group_vars[a].extent > 1), None)
+    last = next(
+        (found.group_vars[a] for a in reversed(group) if found.group_vars[a].extent > 1), None
+    )
     if last is None or last.extent < 4:
         return False
     inner = [r.vars[-1] for r in found.reductions if r.vars[-1].extent > 1]
     loads = [i.attr[1] for i in found.instrs if i.op is ops.LOAD]
     along = sum(_stride_cost(index, last) for index in loads)
-    across = sum(min((_stride_cost(index, v) for v in inner if v in index.vars), default=1) for index in loads)
+    across = sum(
+        min((_stride_cost(index, v) for v in inner if v in index.vars), default=1)
+        for index in loads
+    )
     short = all(v.extent < 8 for v in inner)
     return along < across or (short and along <= 4 * across)
 
@@ -206,7 +228,11 @@ def row_caches(found: Evaluation, kernel: Kernel, limits: Limits) -> tuple[lower
     """Costly values that the kernel computes twice along a row and could keep in scratch memory."""
     if not found.reductions or len(found.output_vars) < 1 or found.error_stores:
         return ()
-    if any(s.lanes > 1 and any(isinstance(t, Loop) for t in s.body) for s in walk(kernel.body) if isinstance(s, Loop)):
+    if any(
+        s.lanes > 1 and any(isinstance(t, Loop) for t in s.body)
+        for s in walk(kernel.body)
+        if isinstance(s, Loop)
+    ):
         return ()  # lanes run across rows: each would need a row of its own
     room = limits.private_bytes
     out: list[lower.RowCache] = []
@@ -231,7 +257,9 @@ def _dear(instrs: Sequence[Instr]) -> set[Instr]:
     return out
 
 
-def _row_cache(found: Evaluation, node: Node, asked: Sequence[lower.Indices]) -> lower.RowCache | None:
+def _row_cache(
+    found: Evaluation, node: Node, asked: Sequence[lower.Indices]
+) -> lower.RowCache | None:
     if len(asked) != 2:
         return None
     outs = frozenset(found.output_vars)
@@ -291,7 +319,7 @@ def _choose(loop: Loop, limits: Limits, widest: int) -> float:
     base = max(1, limits.vector_bytes // 4)
     scalar = sum(_cost(s, None, 1) for s in loop.body if not isinstance(s, Loop))
     split = loop.var.extent * (scalar + sum(_choose(s, limits, widest) for s in inner))
-    best, lanes = _along(loop, loop.var, base, not inner and _is_cheap_reduction(loop))
+    best, lanes = _along(loop, loop.var, base, _is_cheap_reduction(inner[-1] if inner else loop))
     if lanes == 1 or (inner and split <= best) or _forbidden(loop):
         return split
     loop.lanes = lanes
@@ -311,7 +339,12 @@ def _is_cheap_reduction(loop: Loop) -> bool:
     instrs = [s for s in loop.body if isinstance(s, Instr)]
     updates = [s for s in loop.body if isinstance(s, Update)]
     dear = any(i.op in lower.DEAR for i in instrs)
-    return bool(updates) and not dear and len(instrs) <= 10 and all(len(u.values) == 1 for u in updates)
+    return (
+        bool(updates)
+        and not dear
+        and len(instrs) <= 10
+        and all(len(u.values) == 1 for u in updates)
+    )
 
 
 def _along(loop: Loop, var: Var, base: int, unroll: bool) -> tuple[float, int]:
@@ -323,7 +356,9 @@ def _along(loop: Loop, var: Var, base: int, unroll: bool) -> tuple[float, int]:
     for lanes in choices:
         steps, rest = divmod(var.extent, lanes)
         registers = max(1, lanes // base)
-        step = sum(_cost_inside(s, var, lanes) for s in loop.body) * (0.8 * registers if registers > 1 else 1)
+        step = sum(_cost_inside(s, var, lanes) for s in loop.body) * (
+            0.8 * registers if registers > 1 else 1
+        )
         cost = steps * step + rest * one
         if steps and cost < best[0]:
             best = (cost, lanes)

@@ -157,8 +157,10 @@ class Evaluator:
         self._valid: dict[Instr, Instr] = {}  # checked index -> where it is in range
         self._outputs = frozenset(outputs)
         self._nests: dict[int, tuple[Var, ...]] = {}
-        self._rows = {cache.node: Row(Array(f"row{i}", cache.node.dtype, cache.length), cache)
-                      for i, cache in enumerate(plan.rows)}
+        self._rows = {
+            cache.node: Row(Array(f"row{i}", cache.node.dtype, cache.length), cache)
+            for i, cache in enumerate(plan.rows)
+        }
         self.found.rows = list(self._rows.values())
 
     # ---- instructions ----------------------------------------------------------------------
@@ -235,48 +237,64 @@ class Evaluator:
 
     def value(self, node: Node, indices: Indices, gate: Instr | None = None) -> Instr:
         """The value of ``node`` at ``indices``; only meaningful where ``gate`` holds."""
-        request = (node, indices, gate)
-        known = self._memo.get(request)
-        if known is not None:
-            return known
-        pending: list[tuple[Request, Visit]] = [(request, self._visit(*request))]
         answer: Instr | None = None
-        while pending:
-            current, visit = pending[-1]
-            try:
-                wanted = visit.send(answer)  # type: ignore[arg-type]
-            except StopIteration as done:
-                answer = done.value
-                assert answer is not None
-                self._memo[current] = answer
-                asked = self.found.requests.setdefault(current[0], {})
-                asked[current[1]] = answer
-                if len(asked) > TUPLES and current[0].op not in _FREE:
-                    raise NeedsBuffer(current[0])
-                pending.pop()
-                continue
-            answer = self._memo.get(wanted)
+        pending: list[tuple[Request, Visit]] = []
+        wanted: Request = (node, indices, gate)
+        while True:
+            answer = self._memo.get(wanted) or self._at_once(*wanted)
             if answer is None:
                 pending.append((wanted, self._visit(*wanted)))
-        assert answer is not None
-        return answer
+            while pending:
+                request, visit = pending[-1]
+                try:
+                    wanted = next(visit) if answer is None else visit.send(answer)
+                    break
+                except StopIteration as done:
+                    answer = done.value
+                pending.pop()
+                assert answer is not None
+                self._remember(request, answer)
+            else:
+                assert answer is not None
+                return answer
 
-    def _visit(self, node: Node, indices: Indices, gate: Instr | None) -> Visit:
+    def _remember(self, request: Request, answer: Instr) -> None:
+        node, indices, _ = request
+        self._memo[request] = answer
+        asked = self.found.requests.setdefault(node, {})
+        asked[indices] = answer
+        if len(asked) > TUPLES:
+            raise NeedsBuffer(node)
+
+    def _at_once(self, node: Node, indices: Indices, gate: Instr | None) -> Instr | None:
+        """The value of a node that needs no other node's."""
         if node.op is ops.BUFFER or (self.buffered(node) and node not in self._outputs):
             return self.load(node, indices, gate)
-            yield  # a generator, like the rules
+        if node.op is ops.CONST:
+            return self.instr(ops.CONST, node.dtype, (), node.arg)
+        if node.op is ops.IOTA:
+            return self.index(indices[0], node.dtype)
         row = self._rows.get(node)
-        if row is None:
-            return (yield from _RULES[node.op](self, node, indices, gate))
-        used = {v.name: v for index in indices for v in index.vars}
-        stored = [r.vars[0] for r in self.found.reductions if r.node is row.cache.by]
-        if not stored or stored[0].name not in used:
-            return self._row_load(row, used)
+        if row is not None and not self._fills(row, indices):
+            return self._row_load(row, indices)
+        return None
+
+    def _visit(self, node: Node, indices: Indices, gate: Instr | None) -> Visit:
         value = yield from _RULES[node.op](self, node, indices, gate)
-        row.store = Store(row.array, variable(stored[0]), value)
+        row = self._rows.get(node)
+        if row is not None:
+            row.store = Store(row.array, variable(self._stored(row)[0]), value)
         return value
 
-    def _row_load(self, row: Row, used: Mapping[str, Var]) -> Instr:
+    def _stored(self, row: Row) -> tuple[Var, ...]:
+        """The loop variable that a row is filled along, once its reduction has begun."""
+        return tuple(r.vars[0] for r in self.found.reductions if r.node is row.cache.by)
+
+    def _fills(self, row: Row, indices: Indices) -> bool:
+        return any(v in index.vars for v in self._stored(row) for index in indices)
+
+    def _row_load(self, row: Row, indices: Indices) -> Instr:
+        used = {v.name: v for index in indices for v in index.vars}
         at = variable(used[row.cache.loaded])
         made = Instr(ops.LOAD, row.array.dtype, (), (row.array, at), frozenset(used.values()))
         self.found.instrs.append(made)
@@ -347,7 +365,9 @@ class Evaluator:
             self._nests[nest] = made
         return made, _spread(made, groups, shape)
 
-    def reduction(self, node: Node, kind: str, dtype: DType, shape: Sequence[int]) -> tuple[Reduction, Indices]:
+    def reduction(
+        self, node: Node, kind: str, dtype: DType, shape: Sequence[int]
+    ) -> tuple[Reduction, Indices]:
         """Start a reduction over fresh variables; its place in the list is its number."""
         used, indices = self.fresh_vars(node, shape)
         acc = Accumulator(f"a{len(self.found.reductions)}", kind, dtypes.accumulator(dtype))
@@ -372,9 +392,6 @@ class Evaluator:
         if result.dtype is dtype:
             return result
         return self.instr(ops.CAST, dtype, (result,), result.dtype)
-
-
-_FREE = frozenset((ops.BUFFER, ops.CONST, ops.IOTA))
 
 
 def _implies(gate: Instr, wanted: Instr) -> bool:
@@ -407,16 +424,6 @@ def _spread(used: Sequence[Var], groups: Sequence[Sequence[int]], shape: Sequenc
 
 
 # ---- one rule per op ---------------------------------------------------------------------------
-
-
-def _const(e: Evaluator, node: Node, indices: Indices, gate: Instr | None) -> Visit:
-    return e.instr(ops.CONST, node.dtype, (), node.arg)
-    yield
-
-
-def _iota(e: Evaluator, node: Node, indices: Indices, gate: Instr | None) -> Visit:
-    return e.index(indices[0], node.dtype)
-    yield
 
 
 def _elementwise(e: Evaluator, node: Node, indices: Indices, gate: Instr | None) -> Visit:
@@ -503,7 +510,9 @@ def _cat(e: Evaluator, node: Node, indices: Indices, gate: Instr | None) -> Visi
         parts.append((inside, value))
     result = parts[-1][1]
     for inside, value in reversed(parts[:-1]):
-        result = value if inside is None else e.instr(ops.WHERE, node.dtype, (inside, value, result))
+        result = (
+            value if inside is None else e.instr(ops.WHERE, node.dtype, (inside, value, result))
+        )
     return result
 
 
@@ -541,9 +550,8 @@ def _insert(indices: Indices, axes: Sequence[int], inner: Indices) -> Indices:
 
 
 def _fold(e: Evaluator, node: Node, indices: Indices, gate: Instr | None) -> Visit:
-    axis, _, stride, _ = node.arg
     source = node.src[0]
-    if source.shape[-1] <= stride and node.arg[3] == 1:  # windows do not overlap: at most one term
+    if _is_disjoint(node):
         at, inside = _only_window(e, node, indices)
         value = yield source, at, e.both(gate, inside)
         return e.where(inside, value, e.const(0, node.dtype))
@@ -551,6 +559,12 @@ def _fold(e: Evaluator, node: Node, indices: Indices, gate: Instr | None) -> Vis
     at, inside = _window_of(e, node, indices, inner[0])
     value = yield from _summand(e, made, source, at, gate, inside)
     return e.finish(made, (value,), node.dtype)
+
+
+def _is_disjoint(node: Node) -> bool:
+    """Whether the windows of a fold do not overlap: each element gets at most one term."""
+    _, _, stride, dilation = node.arg
+    return bool(node.src[0].shape[-1] <= stride and dilation == 1)
 
 
 def _only_window(e: Evaluator, node: Node, indices: Indices) -> tuple[Indices, Instr | None]:
@@ -564,7 +578,9 @@ def _only_window(e: Evaluator, node: Node, indices: Indices) -> tuple[Indices, I
     return (*indices[:axis], which, *indices[axis + 1 :], tap), inside
 
 
-def _window_of(e: Evaluator, node: Node, indices: Indices, tap: Index) -> tuple[Indices, Instr | None]:
+def _window_of(
+    e: Evaluator, node: Node, indices: Indices, tap: Index
+) -> tuple[Indices, Instr | None]:
     """The window that covers a position with its tap number ``tap``, and where there is one."""
     axis, _, stride, dilation = node.arg
     source = node.src[0]
@@ -592,11 +608,13 @@ def _summand(
             at = _moved(node, at)
             node = node.src[0]
         elif node.op is ops.REDUCE and node.arg[0] == "add":
-            used, inner = _more_vars(e, made, [node.src[0].shape[a] for a in node.arg[1]])
+            inner = _more_vars(made, [node.src[0].shape[a] for a in node.arg[1]])
             at = _insert(at, node.arg[1], inner)
             node = node.src[0]
-        elif node.op is ops.FOLD and not (node.src[0].shape[-1] <= node.arg[2] and node.arg[3] == 1):
-            _, inner = _more_vars(e, made, node.src[0].shape[-1:])
+        elif node.op is ops.FOLD and not (
+            node.src[0].shape[-1] <= node.arg[2] and node.arg[3] == 1
+        ):
+            _, inner = _more_vars(made, node.src[0].shape[-1:])
             at, also = _window_of(e, node, at, inner[0])
             inside = e.both(inside, also)
             node = node.src[0]
@@ -606,13 +624,15 @@ def _summand(
     return _masked_term(e, value, inside)
 
 
-def _more_vars(e: Evaluator, made: Reduction, shape: Sequence[int]) -> tuple[tuple[Var, ...], Indices]:
+def _more_vars(
+    e: Evaluator, made: Reduction, shape: Sequence[int]
+) -> tuple[tuple[Var, ...], Indices]:
     extra = tuple(
         Var(f"{made.acc.name.replace('a', 'r')}{chr(97 + len(made.vars) + i)}", size)
         for i, size in enumerate(shape)
     )
     made.vars = (*made.vars, *extra)
-    return extra, tuple(variable(v) for v in extra)
+    return tuple(variable(v) for v in extra)
 
 
 def _masked_term(e: Evaluator, value: Instr, inside: Instr | None) -> Instr:
@@ -627,8 +647,6 @@ def _masked_term(e: Evaluator, value: Instr, inside: Instr | None) -> Instr:
 
 
 _RULES: dict[Op, Callable[[Evaluator, Node, Indices, Instr | None], Visit]] = {
-    ops.CONST: _const,
-    ops.IOTA: _iota,
     ops.PAD: _pad,
     ops.CAT: _cat,
     ops.GATHER: _gather,
@@ -794,7 +812,11 @@ def place(found: Evaluation, name: str) -> Kernel:
     def sources(instr: Instr) -> list[Instr]:
         if instr.op is RESULT:
             return [v for r in by_acc[instr.attr[0]] for v in r.values]
-        after = [filled[instr.attr[0]].result] if instr.op is ops.LOAD and instr.attr[0] in filled else []
+        after = (
+            [filled[instr.attr[0]].result]
+            if instr.op is ops.LOAD and instr.attr[0] in filled
+            else []
+        )
         return [*instr.args, *inner_values(instr), *(r for r in after if r is not None)]
 
     stores = [*found.error_stores, *found.stores]
@@ -842,9 +864,7 @@ def opaque_values(index: Index) -> list[Instr]:
     return out
 
 
-def _ordered(
-    stores: Sequence[Store], sources: Callable[[Instr], list[Instr]]
-) -> list[Instr]:
+def _ordered(stores: Sequence[Store], sources: Callable[[Instr], list[Instr]]) -> list[Instr]:
     """All instructions that the stores need, operands first; iterative."""
     roots: list[Instr] = []
     for store in stores:

@@ -1,4 +1,4 @@
-"""The one table of ops: a row per op, used by both levels of IR; it knows no gradient and no backend.
+"""The one table of ops: a row per op, used by both levels; it knows no gradient and no backend.
 
 The 25 *contract* rows are what an accelerator must meet (`coregrad/hookspecs.py` has one hook per
 row, with the same argument names). The *graph* rows exist only between tensors: lowering turns
@@ -54,7 +54,7 @@ CONTRACT_OPS: dict[str, Op] = {op.name: op for op in (
     Op("reduce",  ("accumulator", "value"), ("kind", *ATTRS), "number", "same",
        summary="one step of a reduction: add, mul, max, or argmax on (value, index) pairs"),
     Op("cast",    ("x",), ("source", *ATTRS), "any", "attr", EXACT,
-       summary="float to int truncates and saturates, NaN to 0; int to int wraps; to bool is x != 0"),
+       summary="float to int truncates, saturates, NaN to 0; int to int wraps; to bool is x != 0"),
     Op("bitcast", ("x",), ("source", *ATTRS), "any", "attr", summary="same bits, another dtype"),
     Op("exp",     ("x",), ATTRS, "float", ulp=TRANSCENDENTAL, summary="e to the x"),
     Op("log",     ("x",), ATTRS, "float", ulp=TRANSCENDENTAL, summary="natural logarithm"),
@@ -85,9 +85,10 @@ CONTRACT_OPS: dict[str, Op] = {op.name: op for op in (
     Op("xor",     TWO, ATTRS, "bits", summary="bitwise exclusive or", python=lambda a, b: a ^ b),
     Op("shl",     TWO, ATTRS, "int", summary="shift left; the core guards counts >= width",
        python=lambda a, b: a << b),
-    Op("shr",     TWO, ATTRS, "int", summary="shift right, arithmetic on signed ints; guarded alike",
+    Op("shr",     TWO, ATTRS, "int", summary="shift right, arithmetic if signed; guarded alike",
        python=lambda a, b: a >> b),
-    Op("where",   ("condition", "a", "b"), ATTRS, "any", summary="a where the condition holds, else b",
+    Op("where",   ("condition", "a", "b"), ATTRS, "any",
+       summary="a where the condition is true, else b",
        python=lambda c, a, b: a if c else b),
 )}
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from coregrad.ir import loops, lower, ops
 from coregrad.ir.graph import Node, toposort
@@ -133,9 +134,7 @@ class Scheduler:
             user = users[0]
             if user.op in (ops.RESHAPE, ops.PERMUTE):
                 node = user
-            elif user.op in ops.ELEMENTWISE and all(
-                s is node or self._light(s) for s in user.src
-            ):
+            elif user.op in ops.ELEMENTWISE and all(s is node or self._light(s) for s in user.src):
                 node = best = user
             else:
                 return best
@@ -202,7 +201,7 @@ class Scheduler:
             found = self._evaluate(outputs, Plan())
         except NeedsBuffer:
             return None
-        if any(len(found.requests[o]) > 1 for o in outputs):  # one needs another's other elements
+        if any(len(found.requests.get(o, ())) > 1 for o in outputs):  # one needs another's other elements
             return None
         return None if objections(found, outputs, self.limits) else _Group(outputs, found)
 
@@ -217,7 +216,6 @@ class Scheduler:
         scatter = group.outputs[0].op is ops.SCATTER
         initial = group.outputs[0].src[0] if scatter else None
         return Task(kernel, group.outputs, found.sources, initial)
-
 
     def _kernel(self, group: _Group, plan: Plan) -> tuple[Evaluation, Kernel]:
         found = self._evaluate(group.outputs, plan)
@@ -273,7 +271,7 @@ def _bad_reductions(found: Evaluation) -> set[Node]:
             else:
                 partial.append(r)
     partial.sort(key=lambda r: len(r.free))
-    for a, b in zip(partial, partial[1:], strict=False):
+    for a, b in pairwise(partial):
         if not a.free <= b.free:
             against.add(a.node)
     return against | _crowded(found, against)

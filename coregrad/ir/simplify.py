@@ -195,10 +195,10 @@ def _div(node: Node) -> Node | None:
     divisor = _number(b)
     if divisor is None or divisor == 0 or not math.isfinite(divisor):
         return None
-    reciprocal = 1 / divisor
-    if math.frexp(divisor)[0] not in (0.5, -0.5) or abs(math.frexp(reciprocal)[1]) > 14:
-        return None  # 2**±14 is normal in every float dtype, float16 included
-    return build.mul(a, build.const_like(b, reciprocal))
+    mantissa, exponent = math.frexp(divisor)
+    if abs(mantissa) != 0.5 or abs(exponent - 1) > 14:
+        return None  # 2**14 and 2**-14 are normal numbers of every float dtype, float16 included
+    return build.mul(a, build.const_like(b, 1 / divisor))
 
 
 def _idiv(node: Node) -> Node | None:
@@ -486,12 +486,18 @@ def _reduce_of_nothing(node: Node) -> Node | None:
 
 
 def _reduce_of_one(node: Node) -> Node | None:
-    """Any dtype: over axes of size 1 the one element (its index, for argmax)."""
+    """Any dtype: over axes of size 1 the one element (its index, for argmax).
+
+    A sum of floats starts at 0.0, which the element is added to: -0.0 alone sums to 0.0.
+    """
     kind, axes = node.arg
     x = node.src[0]
     if any(x.shape[a] != 1 for a in axes):
         return None
-    return _constant(node, 0) if kind == "argmax" else build.reshape(x, node.shape)
+    if kind == "argmax":
+        return _constant(node, 0)
+    alone = build.reshape(x, node.shape)
+    return build.add(alone, _constant(node, 0)) if kind == "add" and x.dtype.is_float else alone
 
 
 def _reduce_of_const(node: Node) -> Node | None:

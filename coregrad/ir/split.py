@@ -2,7 +2,8 @@
 
 Large reductions with few results become two (partial results, then their sum), with blocks set by
 size and never by the number of threads; wide concatenations become trees; long element-wise chains
-get a buffer now and then; a scatter gets a base of its own. A cut is a ``contiguous`` node, which always has a buffer.
+get a buffer now and then; a scatter gets a base of its own. A cut is a ``contiguous`` node, which
+always has a buffer.
 """
 
 from __future__ import annotations
@@ -35,7 +36,11 @@ def split(roots: Sequence[Node]) -> list[Node]:
             made = _cat_tree(src, made.arg)
         elif made.op is ops.SCATTER:
             made = _own_base(made)
-        depth[made] = 0 if made.op in _CUTS else 1 + max((depth[s] for s in made.src if s in depth), default=0)
+        depth[made] = (
+            0
+            if made.op in _CUTS
+            else 1 + max((depth[s] for s in made.src if s in depth), default=0)
+        )
         if depth[made] > DEPTH and made.op in ops.ELEMENTWISE:
             made = build.contiguous(made)
             depth[made] = 0

@@ -10,6 +10,7 @@ import ctypes
 import mmap
 import os
 import threading
+from collections import deque
 from dataclasses import dataclass
 
 from coregrad.errors import OutOfMemory, VerifyError
@@ -36,6 +37,7 @@ class Arena:
     def __init__(self, total: int | None = None) -> None:
         self.total = total or _physical_bytes()
         self.kept = 0
+        self._returned: deque[tuple[int, int]] = deque()
         self._free: dict[int, list[int]] = {}
         self._maps: dict[int, mmap.mmap] = {}
         self._slabs: list[mmap.mmap] = []
@@ -50,6 +52,7 @@ class Arena:
         """A block of at least ``nbytes``, contents undefined."""
         size = size_class(nbytes)
         with self._lock:
+            self._collect()
             free = self._free.get(size)
             if free:
                 self.kept -= size
@@ -58,15 +61,29 @@ class Arena:
         return Buffer(address, nbytes, size)
 
     def give(self, buffer: Buffer) -> None:
-        """Keep a block for reuse."""
+        """Keep a block for reuse.
+
+        The garbage collector may call this in the middle of any other method here, so it never
+        waits for the lock: a block that cannot be filed at once is left for the next call.
+        """
         if not buffer.address:
             raise VerifyError("free: the buffer was freed before")
-        with self._lock:
-            self._free.setdefault(buffer.size, []).append(buffer.address)
-            self.kept += buffer.size
-            buffer.address = 0
-            if self.kept > self.total // KEEP_SHARE:
-                self._release()
+        self._returned.append((buffer.size, buffer.address))
+        buffer.address = 0
+        if self._lock.acquire(blocking=False):
+            try:
+                self._collect()
+            finally:
+                self._lock.release()
+
+    def _collect(self) -> None:
+        """File the blocks that came back; the lock is held."""
+        while self._returned:
+            size, address = self._returned.popleft()
+            self._free.setdefault(size, []).append(address)
+            self.kept += size
+        if self.kept > self.total // KEEP_SHARE:
+            self._release()
 
     def _cut(self, size: int) -> int:
         if self._slab_next + size > self._slab_end:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from coregrad.dtypes import DType, float32, float64
 from coregrad.hookspecs import Header, hookimpl
-from coregrad.ir.kernel import Array, Param
+from coregrad.ir.emit import Emitter
+from coregrad.ir.kernel import Array, Kernel, Param
 
-from coregrad_cpu.llvm import cast, math, memory, target
+from coregrad_cpu.llvm import cast, contraction, math, memory, target
 from coregrad_cpu.llvm.device import Device
 from coregrad_cpu.llvm.frame import Frame
+from coregrad_cpu.llvm.pool import thread_count
 from coregrad_cpu.llvm.words import mangled, vector
 
 
@@ -36,6 +39,10 @@ class Backend:
     def begin_kernel(self, header: Header, buffers: Sequence[Any] | None) -> Frame:
         """Start a kernel's text."""
         return Frame(header, target.attributes())
+
+    def contraction(self, kernel: Kernel, emitter: Emitter) -> str | None:
+        """A sum over products as a register-tiled kernel, where that is faster."""
+        return contraction.contraction(kernel, emitter, _machine())
 
     # -- memory --------------------------------------------------------------------------------
 
@@ -190,6 +197,13 @@ class Backend:
     ) -> str:
         kind, mask = frame.type(dtype, lanes), vector("i1", lanes)
         return frame.op(f"select {mask} {condition}, {kind} {a}, {kind} {b}")
+
+
+@functools.cache
+def _machine() -> contraction.Machine:
+    """What tiling depends on. 32 vector registers: AVX-512 and 64-bit ARM; 16: AVX2."""
+    registers = 16 if target.is_x86() and target.vector_bytes() < 64 else 32
+    return contraction.Machine(target.vector_bytes(), registers, thread_count())
 
 
 def _signed(dtype: DType) -> str:

@@ -53,7 +53,7 @@ class Compiler:
         llvm = target.binding()
         self.folder = folder
         self.counts: Counter[str] = Counter()
-        self._lock = threading.Lock()
+        self.reset_lock()
         self._loaded: set[str] = set()
         self._objects: list[Any] = []
         host = llvm.Target.from_default_triple()
@@ -69,6 +69,10 @@ class Compiler:
             )
         )
         _offer_library_functions(llvm)
+
+    def reset_lock(self) -> None:
+        """A new lock: in a forked child the old one may be held by a thread that is not there."""
+        self._lock = threading.Lock()
 
     def _new_machine(self, host: Any) -> Any:
         return host.create_target_machine(

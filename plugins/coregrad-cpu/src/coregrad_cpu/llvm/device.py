@@ -141,6 +141,7 @@ def _at_fork_and_exit(device: Device) -> None:
         found = alive()
         if found is not None:
             found.arena.reset_lock()
+            found.compiler.reset_lock()
 
     def at_exit() -> None:
         found = alive()
