@@ -345,7 +345,8 @@ def _compile(walk: _Walk, roots: Sequence[Node], device: str, open_floats: bool)
     checks = _check_numbers(walk, targets)
     if config.debug() >= 5:
         _print(graph.show(targets))
-    stored = [t for t in map(_unviewed, targets) if t.op is not ops.BUFFER and math.prod(t.shape)]
+    viewed = [_unviewed(t) for t in targets]
+    stored = [t for t in viewed if t.op is not ops.BUFFER and 0 not in t.shape]
     tasks = schedule(
         list(dict.fromkeys(stored)), limits, checks, config.get("COREGRAD_FUSION") != "0"
     )

@@ -220,6 +220,7 @@ class TensorBase:
         made._node = node
         made.device = self.device
         made._requires_grad = flag
+        engine.watch(made)
         return made
 
     def _update(self, name: str, node: Node, *others: TensorBase) -> Self:
@@ -279,6 +280,9 @@ class TensorBase:
         elif node.op is ops.LEAF and node.src[0].op is ops.DETACH:
             self._node = build.leaf(buffer, node.arg)
         return self._node
+
+    def realized(self) -> None:
+        """Called by the engine when it has computed this tensor along with others."""
 
     def _check_device(self, name: str, other: TensorBase) -> None:
         if other.device != self.device:

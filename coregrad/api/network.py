@@ -33,6 +33,7 @@ from coregrad.api.reduction import (
 )
 from coregrad.api.windows import (
     Sizes,
+    at_chosen,
     average,
     border,
     convolve,
@@ -359,7 +360,7 @@ class Network(Loss):
             raise ShapeError(
                 f"{name}: output_padding {extra} must be smaller than stride {steps} or dilation {gaps}"
             )
-        node = convolve_transposed(name, x, w, steps, pads, extra, gaps, groups)
+        node = convolve_transposed(x, w, steps, pads, extra, gaps, groups)
         return self._with_bias(name, node, 2, weight, bias)
 
     # ---- pooling -------------------------------------------------------------------------------
@@ -398,12 +399,8 @@ class Network(Loss):
             return self._make(value)
         numbers = build.reshape(build.iota(math.prod(plane), default_int(self.device)), plane)
         places = flat_windows(border(numbers, pads, -1), kernel, steps, gaps)
-        places = expand(places, taken.shape)
-        where = build.reduce(
-            "max", to_chosen(build.const(0, places.dtype, index.shape), index, places), ()
-        )
-        del where
-        return ValuesIndices(self._make(value), self._make(_at(places, index)))
+        found = at_chosen(index, expand(places, taken.shape))
+        return ValuesIndices(self._make(value), self._make(found))
 
     def avg_pool2d(
         self,
@@ -605,6 +602,24 @@ class Network(Loss):
 
     # ---- lookup --------------------------------------------------------------------------------
 
+    def embedding(self, weight: TensorBase) -> Self:
+        """The rows of ``weight`` (n, d) that these integers of shape S name: (*S, d).
+
+        Raises DTypeError unless the tensor holds integers; one outside [-n, n) is an
+        IndexRangeError when the rows are computed.
+
+        >>> Tensor([1, 0]).embedding(Tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
+        [[3.0, 4.0], [1.0, 2.0]]
+        """
+        self._check_device("embedding", weight)
+        if not self.dtype.is_int or weight.ndim != 2:
+            raise (ShapeError if self.dtype.is_int else DTypeError)(
+                f"embedding: {self.dtype.name} indices into a weight of shape {weight.shape}; give "
+                "integers and a weight of shape (n, d)"
+            )
+        rows = build.check(self.node, weight.shape[0], "embedding")
+        return self._make(build.gather(weight.node, rows), weight)
+
     def one_hot(self, num_classes: int = -1) -> Self:
         """Integers of shape S to int64 zeros and ones of shape (*S, num_classes).
 
@@ -670,7 +685,7 @@ class Network(Loss):
             rows, columns = (
                 build.iota(n, default_int(self.device)) for n in self.shape[-2:]
             )
-            seen = build.expand(build.reshape(rows, (len_of(rows), 1)), self.shape[-2:])
+            seen = build.expand(build.reshape(rows, (*rows.shape, 1)), self.shape[-2:])
             ahead = build.lt(seen, expand(columns, self.shape[-2:]))
             return self.masked_fill(self._make(ahead), -math.inf)
         if mask is None:
@@ -706,7 +721,8 @@ class Network(Loss):
         x = self._floating("dropout")
         zero = build.const_like(x, 0)
         if p == 1.0:
-            return self._make(build.mul(x, zero))
+            nowhere = build.const(False, dtypes.bool_, x.shape)
+            return self._make(build.where(nowhere, x, zero))
         key = threefry.GENERATOR.key_node(self.device)
         kept = threefry.chance(1.0 - p, x.shape, key)
         scaled = build.mul(x, build.const_like(x, 1.0 / (1.0 - p)))

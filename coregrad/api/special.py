@@ -11,11 +11,12 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from coregrad import dtypes
 from coregrad.dtypes import DType
 from coregrad.errors import DTypeError
-from coregrad.ir import build
+from coregrad.ir import build, ops
 from coregrad.ir.graph import Node
 
 Function = Callable[[Node], Node]
@@ -77,9 +78,13 @@ class Slope:
 
     def vjp(self, gradient: Node) -> Sequence[Node]:
         """The gradient for ``x``."""
-        slope = self.derivative(self.x)
-        counts = build.or_(build.ne(gradient, _k(gradient, 0)), isfinite(slope))
-        return (build.mul(gradient, build.where(counts, slope, _k(slope, 0))),)
+        return (_counted(gradient, self.derivative(self.x)),)
+
+
+def _counted(gradient: Node, slope: Node) -> Node:
+    """The product, in which an infinite slope counts as 0 where the gradient is 0."""
+    counts = build.or_(build.ne(gradient, _k(gradient, 0)), isfinite(slope))
+    return build.mul(gradient, build.where(counts, slope, _k(slope, 0)))
 
 
 def _with_slope(function: Function, derivative: Function) -> Function:
@@ -87,7 +92,7 @@ def _with_slope(function: Function, derivative: Function) -> Function:
 
     @functools.wraps(function)
     def made(x: Node) -> Node:
-        return build.custom(function(build.detach(x)), (x,), Slope(x, derivative))
+        return build.custom(function(x), (x,), Slope(x, derivative))
 
     return made
 
@@ -232,7 +237,7 @@ def copysign(a: Node, b: Node) -> Node:
 
 
 def _is_negative(x: Node) -> Node:
-    bits = _bits(build.detach(x))
+    bits = _bits(x)
     return build.lt(bits, _k(bits, 0))
 
 
@@ -627,6 +632,215 @@ acosh = _wide(_with_slope(_acosh_value, _acosh_slope))
 atanh = _wide(_with_slope(_atanh_value, _atanh_slope))
 
 
+# ---- powers --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Power:
+    """The gradient rule of ``x ** y``, for ``x`` and, unless ``y`` is a constant, for ``y``."""
+
+    x: Node
+    y: Node
+
+    def vjp(self, gradient: Node) -> Sequence[Node]:
+        """y * x**(y-1), and x**y * log(x), both 0 where the power does not change."""
+        x, y = self.x, self.y
+        base = build.mul(y, power(x, _add(y, -1)))
+        slopes = [build.where(_is(y, 0), _k(y, 0), base)]
+        if y.op is not ops.CONST:
+            flat = build.and_(_is(x, 0), build.le(_k(y, 0), y))
+            safe = build.where(flat, _k(x, 1), x)
+            slopes.append(build.mul(power(x, y), build.log(safe)))
+        return [_counted(gradient, slope) for slope in slopes]
+
+
+def constant_power(x: Node, exponent: float) -> Node:
+    """``x ** exponent`` for a number: products for small whole ones, a root for 0.5."""
+    if not x.dtype.is_float:
+        return _whole_power(x, int(exponent))
+    if exponent == int(exponent if math.isfinite(exponent) else 0.5) and 1 <= abs(exponent) <= 8:
+        return _products(x, int(exponent))
+    if exponent == 0.5:
+        return _root(x)
+    return power(x, _k(x, exponent))
+
+
+def _whole_power(x: Node, n: int) -> Node:
+    if n < 0:
+        raise DTypeError(
+            f"pow: an integer tensor to the power {n} is no integer; cast the tensor to a float dtype"
+        )
+    return _repeated(x, n) if n else _k(x, 1)
+
+
+def _repeated(x: Node, n: int) -> Node:
+    """x to the power n >= 1 by squaring."""
+    total = None
+    while n:
+        if n & 1:
+            total = x if total is None else build.mul(total, x)
+        n >>= 1
+        if n:
+            x = build.mul(x, x)
+    assert total is not None
+    return total
+
+
+def _products(x: Node, n: int) -> Node:
+    def made(x: Node) -> Node:
+        whole = _repeated(x, abs(n))
+        return whole if n > 0 else reciprocal(whole)
+
+    return _wide(made)(x)
+
+
+def _root(x: Node) -> Node:
+    """C's pow(x, 0.5): +0 for -0.0 and inf for -inf, unlike sqrt."""
+    return build.where(_is(x, -math.inf), _k(x, math.inf), _add(build.sqrt(x), 0.0))
+
+
+def power(x: Node, y: Node) -> Node:
+    """``x ** y`` with C's special cases; integers wrap."""
+    if x.dtype is dtypes.bool_:
+        raise DTypeError("pow: bool tensors have no power; cast them to an integer dtype")
+    if not x.dtype.is_float:
+        return _integer_power(x, y)
+    if x.dtype.bits < 32:
+        wide = power(build.cast(x, dtypes.float32), build.cast(y, dtypes.float32))
+        return build.cast(wide, x.dtype)
+    if x.op is ops.CONST and dtypes.from_bits(x.arg, x.dtype) == 2:
+        return exp2(y)
+    inputs = (x,) if y.op is ops.CONST else (x, y)
+    return build.custom(_power_value(x, y), inputs, Power(x, y))
+
+
+def _integer_power(x: Node, y: Node) -> Node:
+    """By squaring, one bit of the exponent at a time; 0 for negative ones, but of 1 and -1."""
+    total, square, rest = _k(x, 1), x, y
+    for _ in range(x.dtype.bits - (x.dtype.kind == "int")):
+        odd = build.ne(build.and_(rest, _k(rest, 1)), _k(rest, 0))
+        total = build.where(odd, build.mul(total, square), total)
+        square = build.mul(square, square)
+        rest = build.shr(rest, _k(rest, 1))
+    if x.dtype.kind == "uint":
+        return total
+    odd = build.ne(build.and_(y, _k(y, 1)), _k(y, 0))
+    minus = build.where(odd, _k(x, -1), _k(x, 1))
+    inverse = build.where(_is(x, 1), _k(x, 1), build.where(_is(x, -1), minus, _k(x, 0)))
+    return build.where(_lt(y, 0), inverse, total)
+
+
+def _power_value(x: Node, y: Node) -> Node:
+    a = _clear_sign(x)
+    plain = build.and_(_gt(a, 0), _lt(a, math.inf))
+    positive = _positive_power(build.where(plain, a, _k(a, 1)), y)
+    falls = _lt(y, 0)
+    at_zero = build.where(falls, _k(y, math.inf), _k(y, 0))
+    at_end = build.where(falls, _k(y, 0), _k(y, math.inf))
+    size = build.where(plain, positive, build.where(_is(a, 0), at_zero, at_end))
+    whole = build.eq(build.trunc(y), y)
+    odd = build.and_(whole, build.ne(_mul(build.trunc(_mul(y, 0.5)), 2), y))
+    size = build.where(build.and_(_is_negative(x), odd), build.neg(size), size)
+    undefined = build.and_(build.and_(_lt(x, 0), plain), build.invert(whole))
+    undefined = build.or_(undefined, build.or_(build.ne(x, x), build.ne(y, y)))
+    out = build.where(undefined, _k(x, math.nan), size)
+    return build.where(build.or_(_is(x, 1), _is(y, 0)), _k(x, 1), out)
+
+
+# atanh(s)/s = 1 + z/3 + z*z*P(z) with z = s*s for |s| <= 0.1716: minimax fits by mpmath.chebyfit
+# (errors 5e-10 and 1e-18 of P). Taylor's series of (exp(z) - 1 - z)/z**2 for |z| <= ln2 / 2.
+ATANH = {
+    dtypes.float32: [
+        0.19999999952073879235, 0.14285766231795754568, 0.11102344705432882624,
+        0.095612151991789768398,
+    ],
+    dtypes.float64: [
+        0.19999999999999999907, 0.14285714285714688893, 0.11111111110824410689,
+        0.09090909168496284822, 0.076922973958811729546, 0.06667406985646106729,
+        0.058529940782480892145, 0.058628856109269567078,
+    ],
+}  # fmt: skip
+EXP_TAIL = _taylor(8, 14, lambda n: 1 / math.factorial(n + 2))
+
+
+def _positive_power(a: Node, y: Node) -> Node:
+    """``a ** y`` for positive finite a: 2**(y*log2(a)) with the logarithm in two parts.
+
+    The product may reach 1100, so its logarithm needs about ten more bits than the result has.
+    Heads have at most half of the mantissa's bits: their products are exact.
+    """
+    high, low = _log2_parts(a)
+    limit = 2.0**40 if a.dtype is dtypes.float32 else 2.0**70  # enough for a = 1 + one ulp
+    y = build.minimum(build.maximum(y, _k(y, -limit)), _k(y, limit))
+    y_high = _head(y)
+    p_high = build.mul(y_high, high)
+    p_low = build.add(build.mul(build.sub(y, y_high), high), build.mul(y, low))
+    return _exp2_of_parts(p_high, p_low)
+
+
+def _log2_parts(a: Node) -> tuple[Node, Node]:
+    """log2(a) as head + tail: e + (2/ln2)*(s + s**3/3 + ...) with s = (m-1)/(m+1)."""
+    m, e = _parted(a)
+    top, bottom = _add(m, -1), _add(m, 1)
+    missing = build.sub(m, _add(bottom, -1))  # what rounding took from m + 1
+    s = build.div(top, bottom)
+    s_high, bottom_high = _head(s), _head(bottom)
+    rest = build.sub(top, build.mul(s_high, bottom_high))
+    bottom_low = build.add(build.sub(bottom, bottom_high), missing)
+    s_low = build.div(build.sub(rest, build.mul(s_high, bottom_low)), bottom)
+    # 3*atanh(s)/s = t = 3 + z + 3*z*z*P(z), of which 3 + (head of s)**2 is exact
+    z = build.mul(s, s)
+    square = build.mul(s_high, s_high)
+    series = build.mul(build.mul(z, z), _mul(_polynomial(z, ATANH[a.dtype]), 3))
+    rest = build.add(build.mul(s_low, build.add(s_high, s)), series)
+    t_high = _head(build.add(_add(square, 3), rest))
+    t_low = build.sub(rest, build.sub(_add(t_high, -3), square))
+    product = build.mul(s_high, t_high)
+    rest = build.add(build.mul(s_low, t_high), build.mul(t_low, s))
+    p_high = _head(build.add(product, rest))
+    p_low = build.sub(rest, build.sub(p_high, product))
+    c_high, c_low = _head_and_tail(TWO_THIRDS_LOG2E, a.dtype)
+    z_high = _mul(p_high, c_high)
+    z_low = build.add(_mul(p_high, c_low), _mul(p_low, c_high + c_low))
+    high = _head(build.add(e, build.add(z_high, z_low)))
+    return high, build.sub(z_low, build.sub(build.sub(high, e), z_high))
+
+
+TWO_THIRDS_LOG2E = Fraction("0.96179669392597560490865471253988825")  # 2/(3 ln 2)
+LN2 = Fraction("0.69314718055994530941723212145817657")
+
+
+def _head_and_tail(value: Fraction, dtype: DType) -> tuple[float, float]:
+    """A constant as head (half of the mantissa's bits) and tail."""
+    form = LAYOUTS[dtype]
+    bits = dtypes.to_bits(float(value), dtype) & -(1 << form.low)
+    head = float(dtypes.from_bits(bits, dtype))
+    return head, float(value - Fraction(head))
+
+
+def _exp2_of_parts(high: Node, low: Node) -> Node:
+    """2**(high + low), with one rounding that counts."""
+    form = LAYOUTS[high.dtype]
+    reach = form.bias + form.digits + 20.0
+    total = build.add(high, low)
+    beyond = build.invert(_lt(_clear_sign(total), reach))
+    end = _signed_like(_k(total, reach), total)
+    high, low = build.where(beyond, end, high), build.where(beyond, _k(low, 0), low)
+    n = floor(_add(build.add(high, low), 0.5))
+    part = build.sub(high, n)
+    f = build.add(part, low)
+    f_high = _head(f)
+    f_low = build.sub(low, build.sub(f_high, part))
+    c_high, c_low = _head_and_tail(LN2, high.dtype)
+    product = _mul(f_high, c_high)
+    rest = build.add(_mul(f_low, c_high + c_low), _mul(f_high, c_low))
+    z = build.add(product, rest)
+    lost = build.sub(rest, build.sub(z, product))
+    curve = build.mul(build.mul(z, z), _polynomial(z, EXP_TAIL[z.dtype]))
+    small = build.add(curve, build.add(lost, build.mul(lost, z)))
+    return _scaled(_add(build.add(z, small), 1), build.cast(n, form.integer))
+
+
 # ---- the normal distribution ---------------------------------------------------------------------
 
 # erf(x) = x*P(x*x) for |x| <= 1, and (1 + 2x)*exp(x*x)*erfc(x) = Q((x - k)/(x + k)) with k = 3.75
@@ -774,13 +988,13 @@ def relu(x: Node) -> Node:
     """max(x, 0)."""
     if x.dtype is dtypes.bool_:
         raise DTypeError("relu: bool is no number dtype; cast the tensor first")
-    value = build.maximum(build.detach(x) if x.dtype.is_float else x, _k(x, 0))
+    value = build.maximum(x, _k(x, 0))
     return build.custom(value, (x,), Gate(x, 0.0, math.inf)) if x.dtype.is_float else value
 
 
 def hardtanh(x: Node, lo: float, hi: float) -> Node:
     """Moved into [lo, hi]."""
-    value = at_most(at_least(build.detach(x), _k(x, lo)), _k(x, hi))
+    value = at_most(at_least(x, _k(x, lo)), _k(x, hi))
     return build.custom(value, (x,), Gate(x, lo, hi))
 
 

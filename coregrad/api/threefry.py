@@ -3,7 +3,7 @@
 threefry2x32 with 20 rounds: J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw, "Parallel Random
 Numbers: As Easy as 1, 2, 3", SC11. Every draw takes its own key when it is *made*, so its numbers
 do not depend on what is evaluated first, nor on the device: there is nothing but 32-bit integer
-arithmetic. This file makes bits; it never knows a distribution or a tensor.
+arithmetic. This file makes bits and tosses coins; it never knows a tensor.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coregrad import engine
-from coregrad.dtypes import uint32, uint64
+from coregrad.dtypes import bool_, uint32, uint64
 from coregrad.ir import build
 from coregrad.ir.graph import Node, Shape
 
@@ -61,16 +61,27 @@ def spread(scalar: Node, shape: Shape) -> Node:
     return build.expand(build.reshape(scalar, (1,) * len(shape)), shape)
 
 
-def words(shape: Shape, key: Node) -> Words:
-    """Two words per element of ``shape``: element number i counts i. ``key`` is uint32[2]."""
+def words(shape: Shape, key: Node, stream: int = 0) -> Words:
+    """Two words per element of ``shape``: element number i counts i. ``key`` is uint32[2].
+
+    ``stream`` 1 gives two more, from the upper half of the counter."""
     count = math.prod(shape)
     halves = tuple(build.reshape(build.shrink(key, ((i, i + 1),)), ()) for i in range(2))
     low = build.reshape(build.iota(count, uint32), shape)
-    high = build.const(0, uint32, shape)
+    high = build.const(stream << 31, uint32, shape)
     if count > 1 << 32:
         wide = build.reshape(build.iota(count, uint64), shape)
-        high = build.cast(build.shr(wide, build.const_like(wide, 32)), uint32)
+        high = build.or_(high, build.cast(build.shr(wide, build.const_like(wide, 32)), uint32))
     return threefry((low, high), (halves[0], halves[1]))
+
+
+def chance(probability: float, shape: Shape, key: Node) -> Node:
+    """True with this probability (to 32 bits), decided on integers."""
+    threshold = round(probability * 2**32)
+    if threshold >= 1 << 32:
+        return build.const(True, bool_, shape)
+    bits, _ = words(shape, key)
+    return build.lt(bits, build.const_like(bits, threshold))
 
 
 # ---- on the host -------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from coregrad import dtypes
 from coregrad.api.base import expand
 from coregrad.api.reduction import chosen, scaled, spread, total, wide
 from coregrad.errors import ShapeError
-from coregrad.ir import build
+from coregrad.ir import build, ops
 from coregrad.ir.graph import Node, Shape
 
 Sizes = int | Sequence[int]
@@ -138,8 +138,9 @@ def convolve_transposed(
     dilation: Shape,
     groups: int,
 ) -> Node:
-    """The adjoint of :func:`convolve`: (N, C, *S) with (C, O/groups, *K) to (N, O, *S'), where
-    ``extra`` elements are added after the last."""
+    """The adjoint of :func:`convolve`: (N, C, *S) with (C, O/groups, *K) to (N, O, *S').
+
+    ``padding`` elements are cut off on both sides and ``extra`` more are kept after the last."""
     kernel, out = w.shape[2:], x.shape[2:]
     axes = len(kernel)
     batch, depth, width = x.shape[0], x.shape[1] // groups, w.shape[1]
@@ -179,19 +180,33 @@ def to_chosen(g: Node, index: Node, taken: Node) -> Node:
     return build.where(hit, spread(g, taken, (last,)), build.const_like(taken, 0))
 
 
-def average(x: Node, kernel: Shape, stride: Shape, pads: Sequence[Pair], counted: Node) -> Node:
-    """Window sums over the last axes divided by how many elements of ``counted`` each window has:
-    a node of ones in the places that count, of the padded shape of those axes."""
+def at_chosen(index: Node, taken: Node) -> Node:
+    """The element along the last axis that ``index`` names."""
+    last = len(taken.shape) - 1
+    hit = chosen(index, taken, last)
+    return total(build.where(hit, taken, build.const_like(taken, 0)), (last,))
+
+
+def average(
+    x: Node,
+    kernel: Shape,
+    stride: Shape,
+    pads: Sequence[Pair],
+    counted: Node,
+    divisor: int | None,
+) -> Node:
+    """Window sums over the last axes, divided by ``divisor`` or by how many ones of ``counted``,
+    which has the padded shape of those axes, each window holds."""
     once = (1,) * len(kernel)
-    summed = wide(flat_windows(border(x, pads), kernel, stride, once))
-    sums = total(summed, (len(summed.shape) - 1,))
-    if math.prod(counted.shape) and counted.op.name == "const":
-        return build.cast(scaled(sums, math.prod(kernel)), x.dtype)
-    taken = flat_windows(build.cast(counted, sums.dtype), kernel, stride, once)
-    counts = total(taken, (len(taken.shape) - 1,))
+    taken = wide(flat_windows(border(x, pads), kernel, stride, once))
+    sums = total(taken, (len(taken.shape) - 1,))
+    if divisor is not None or counted.op is ops.CONST:
+        return build.cast(scaled(sums, divisor or math.prod(kernel)), x.dtype)
+    ones = flat_windows(build.cast(counted, sums.dtype), kernel, stride, once)
+    counts = total(ones, (len(ones.shape) - 1,))
     return build.cast(build.div(sums, expand(counts, sums.shape)), x.dtype)
 
 
 def ones_inside(shape: Shape, pads: Sequence[Pair]) -> Node:
-    """Ones in an axis' own elements, zeros in its padding."""
+    """Ones in the places that count, zeros around them."""
     return build.pad(build.const(1, dtypes.float32, shape), pads)

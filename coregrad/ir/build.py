@@ -8,7 +8,7 @@ never past a node that has been computed: beneath it the work would be done agai
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from coregrad import dtypes
@@ -74,7 +74,7 @@ def _all_shapes(nodes: Sequence[Node]) -> str:
     return " and ".join(str(n.shape) for n in nodes)
 
 
-_DOMAINS = {
+_DOMAINS: dict[str, Callable[[DType], bool]] = {
     "any": lambda d: True,
     "number": lambda d: d is not dtypes.bool_,
     "float": lambda d: d.is_float,

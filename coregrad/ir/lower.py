@@ -263,7 +263,7 @@ class Evaluator:
         self._memo[request] = answer
         asked = self.found.requests.setdefault(node, {})
         asked[indices] = answer
-        if len(asked) > TUPLES:
+        if len(asked) > TUPLES and node.op not in ops.MOVEMENT:
             raise NeedsBuffer(node)
 
     def _at_once(self, node: Node, indices: Indices, gate: Instr | None) -> Instr | None:
@@ -611,10 +611,8 @@ def _summand(
             inner = _more_vars(made, [node.src[0].shape[a] for a in node.arg[1]])
             at = _insert(at, node.arg[1], inner)
             node = node.src[0]
-        elif node.op is ops.FOLD and not (
-            node.src[0].shape[-1] <= node.arg[2] and node.arg[3] == 1
-        ):
-            _, inner = _more_vars(made, node.src[0].shape[-1:])
+        elif node.op is ops.FOLD and not _is_disjoint(node):
+            inner = _more_vars(made, node.src[0].shape[-1:])
             at, also = _window_of(e, node, at, inner[0])
             inside = e.both(inside, also)
             node = node.src[0]
@@ -624,9 +622,7 @@ def _summand(
     return _masked_term(e, value, inside)
 
 
-def _more_vars(
-    e: Evaluator, made: Reduction, shape: Sequence[int]
-) -> tuple[tuple[Var, ...], Indices]:
+def _more_vars(made: Reduction, shape: Sequence[int]) -> Indices:
     extra = tuple(
         Var(f"{made.acc.name.replace('a', 'r')}{chr(97 + len(made.vars) + i)}", size)
         for i, size in enumerate(shape)

@@ -113,7 +113,7 @@ class Scheduler:
                 self.buffered.add(wanted.node)
                 continue
             against = objections(found, outputs, self.limits)
-            homes = {self._home(n) for n in against} - set(outputs)
+            homes = {self._home(n) if n.op in _SUMS else n for n in against} - set(outputs)
             if not homes - self.buffered:
                 return _Group(outputs, found)
             self.buffered |= homes
@@ -201,7 +201,9 @@ class Scheduler:
             found = self._evaluate(outputs, Plan())
         except NeedsBuffer:
             return None
-        if any(len(found.requests.get(o, ())) > 1 for o in outputs):  # one needs another's other elements
+        if any(
+            len(found.requests.get(o, ())) > 1 for o in outputs
+        ):  # one needs another's other elements
             return None
         return None if objections(found, outputs, self.limits) else _Group(outputs, found)
 
@@ -223,6 +225,9 @@ class Scheduler:
         kernel.contraction = lower.contraction(found)
         loops.assign(kernel, self.limits)
         return found, kernel
+
+
+_SUMS = frozenset((ops.REDUCE, ops.FOLD))
 
 
 def schedule(

@@ -1,4 +1,4 @@
-"""Rewriting changes no value: random graphs and every rule, bit for bit, on the numbers that bite."""
+"""Rewriting changes no bit of a value: random graphs and every rule, on the numbers that bite."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def number_of(draw: st.DrawFn, like: Node) -> Node:
 
 
 def partner(draw: st.DrawFn, x: Node, nodes: list[Node]) -> Node:
-    """Something of the shape and dtype of ``x``: often a constant, for that is what rules look for."""
+    """Something of the shape and dtype of ``x``: often a constant, as rules look for those."""
     alike = [n for n in nodes if n.shape == x.shape and n.dtype is x.dtype]
     return number_of(draw, x) if draw(st.integers(0, 2)) else draw(st.sampled_from(alike))
 
@@ -155,9 +155,11 @@ def move(draw: st.DrawFn, x: Node, nodes: list[Node]) -> Node:
         return x
     if kind == "cat":
         return build.cat([x, draw(st.sampled_from([x, number_of(draw, x)]))], axes[0])
-    return build.window(x, axes[0], draw(st.integers(1, max(1, min(2, x.shape[axes[0]]))))) if (
-        x.shape[axes[0]]
-    ) else x
+    return (
+        build.window(x, axes[0], draw(st.integers(1, max(1, min(2, x.shape[axes[0]])))))
+        if (x.shape[axes[0]])
+        else x
+    )
 
 
 def repeat(draw: st.DrawFn, x: Node, nodes: list[Node]) -> Node:
@@ -226,7 +228,10 @@ GONE: dict[str, tuple[Builder, str]] = {  # becomes x itself, in the dtypes of a
     "-(-x)": (lambda x: build.neg(build.neg(x)), "signed"),
     "~~x": (lambda x: build.invert(build.invert(x)), "bits"),
     "x ^ y ^ y": (lambda x: build.xor(build.xor(x, named(Y, x.dtype)), named(Y, x.dtype)), "bits"),
-    "y ^ (x ^ y)": (lambda x: build.xor(named(Y, x.dtype), build.xor(x, named(Y, x.dtype))), "bits"),
+    "y ^ (x ^ y)": (
+        lambda x: build.xor(named(Y, x.dtype), build.xor(x, named(Y, x.dtype))),
+        "bits",
+    ),
     "x & x": (lambda x: build.and_(x, x), "bits"),
     "x | x": (lambda x: build.or_(x, x), "bits"),
     "x | 0": (lambda x: build.or_(x, k(x, 0)), "bits"),
@@ -234,15 +239,26 @@ GONE: dict[str, tuple[Builder, str]] = {  # becomes x itself, in the dtypes of a
     "max(x, x)": (lambda x: build.maximum(x, x), "number"),
     "max(x, smallest)": (lambda x: build.maximum(x, k(x, x.dtype.min)), "number"),
     "where(c, x, x)": (lambda x: build.where(named("c", bool_), x, x), "any"),
-    "where(true, x, y)": (lambda x: build.where(build.ne(k(x, 1), k(x, 0)), x, named(Y, x.dtype)), "any"),
+    "where(true, x, y)": (
+        lambda x: build.where(build.ne(k(x, 1), k(x, 0)), x, named(Y, x.dtype)),
+        "any",
+    ),
     "permute back": (lambda x: build.permute(build.permute(x, (1, 0)), (1, 0)), "any"),
     "flip twice": (lambda x: build.flip(build.flip(x, (0, 1)), (0, 1)), "any"),
-    "shrink of pad": (lambda x: build.shrink(build.pad(x, ((1, 2), (0, 1)), 1), ((1, 5), (0, 16))), "any"),
-    "shrink of cat": (lambda x: build.shrink(build.cat([named(Y, x.dtype), x], 0), ((4, 8), (0, 16))), "any"),
-    "bits of bits": (lambda x: build.bitcast(build.bitcast(x, dtypes.by_name(f"uint{x.dtype.bits}")), x.dtype),
-                     "number"),
+    "shrink of pad": (
+        lambda x: build.shrink(build.pad(x, ((1, 2), (0, 1)), 1), ((1, 5), (0, 16))),
+        "any",
+    ),
+    "shrink of cat": (
+        lambda x: build.shrink(build.cat([named(Y, x.dtype), x], 0), ((4, 8), (0, 16))),
+        "any",
+    ),
+    "bits of bits": (
+        lambda x: build.bitcast(build.bitcast(x, dtypes.by_name(f"uint{x.dtype.bits}")), x.dtype),
+        "number",
+    ),
     "all rows": (lambda x: build.gather(x, build.iota(4)), "any"),
-}  # fmt: skip
+}
 KINDS: dict[str, Callable[[DType], bool]] = {
     "any": lambda d: True,
     "number": lambda d: d is not bool_,
@@ -271,10 +287,16 @@ ZERO: dict[str, tuple[Builder, str]] = {
     "x < smallest": (lambda x: build.lt(x, k(x, x.dtype.min)), "bits"),
     "largest < x": (lambda x: build.lt(k(x, x.dtype.max), x), "bits"),
     "x != x": (lambda x: build.ne(x, x), "bits"),
-    "an empty block": (lambda x: build.shrink(build.pad(x, ((2, 0), (0, 0))), ((0, 2), (0, 3))), "any"),
+    "an empty block": (
+        lambda x: build.shrink(build.pad(x, ((2, 0), (0, 0))), ((0, 2), (0, 3))),
+        "any",
+    ),
     "argmax of one": (lambda x: build.reduce("argmax", build.reshape(x, (64, 1)), (1,)), "number"),
-    "sum of nothing": (lambda x: build.reduce("add", build.shrink(x, ((0, 0), (0, 16))), (0,)), "number"),
-}  # fmt: skip
+    "sum of nothing": (
+        lambda x: build.reduce("add", build.shrink(x, ((0, 0), (0, 16))), (0,)),
+        "number",
+    ),
+}
 
 
 @EVERY
@@ -327,7 +349,9 @@ def test_division_by_a_power_of_two_is_a_multiplication() -> None:
 
 def test_constants_of_ints_are_regrouped_and_wrap() -> None:
     x = named(X, int8)
-    assert assert_unchanged(build.add(build.add(x, k(x, 100)), k(x, 100))) is build.add(x, k(x, -56))
+    assert assert_unchanged(build.add(build.add(x, k(x, 100)), k(x, 100))) is build.add(
+        x, k(x, -56)
+    )
     assert assert_unchanged(build.mul(k(x, 16), build.mul(x, k(x, 16)))) is k(x, 0)
     y = named(Y, uint8)
     assert assert_unchanged(build.mul(build.mul(y, k(y, 20)), k(y, 20))) is build.mul(y, k(y, 144))
@@ -347,7 +371,9 @@ def test_subtraction_of_a_constant_is_an_addition() -> None:
 def test_a_known_condition_of_a_gradient_leaves_the_quotient_alone() -> None:
     x = named(X, float32)
     kept = build.or_(build.ne(x, k(x, 0)), build.ne(k(x, 3), k(x, 0)))
-    assert assert_unchanged(build.div(x, build.where(kept, k(x, 3), k(x, 1)))) is build.div(x, k(x, 3))
+    assert assert_unchanged(build.div(x, build.where(kept, k(x, 3), k(x, 1)))) is build.div(
+        x, k(x, 3)
+    )
 
 
 def test_where_looks_through_a_negation_and_a_repeated_condition() -> None:
@@ -438,7 +464,9 @@ def test_movement_merges_where_a_rule_has_brought_it_together() -> None:
     one = build.const(1, float32, (16, 4))
     made = build.permute(build.mul(build.permute(x, (1, 0)), one), (1, 0))
     assert assert_unchanged(made) is x
-    flat = build.reshape(build.mul(build.reshape(x, (64,)), build.const(1, float32, (64,))), (4, 16))
+    flat = build.reshape(
+        build.mul(build.reshape(x, (64,)), build.const(1, float32, (64,))), (4, 16)
+    )
     assert assert_unchanged(flat) is x
 
 

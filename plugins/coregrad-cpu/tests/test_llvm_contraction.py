@@ -270,12 +270,10 @@ def test_prologues_of_both_operands_are_applied(
     c = Contraction(
         (), c.m, c.n, c.k, relu(c.a), mul(c.b, add(c.b, const(1))), c.acc, c.result, ()
     )
+    a, b = normal(m, k), normal(k, n)
     done = run(
         storing(c, Store(out, flat((1, m, n), *axes), result)),
-        {
-            "a": (a := normal(m, k)).T if ta else a,
-            "b": (b := normal(k, n)).T if tb else b,
-        },
+        {"a": a.T if ta else a, "b": b.T if tb else b},
     )
     assert done.plan.read.copied
     wide = b.astype(np.float64)

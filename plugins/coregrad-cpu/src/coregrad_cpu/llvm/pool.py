@@ -283,7 +283,7 @@ class Record:
     def __init__(self, function: int, arguments: int, grid: int, chunk: int) -> None:
         self.chunks = max(1, -(-grid // chunk))
         self.grid = grid
-        self.words = (function, arguments, self.chunks, chunk, grid)
+        self.words = [function, arguments, self.chunks, chunk, grid]
 
 
 class RunList:
@@ -383,7 +383,8 @@ class Pool:
         seen = 0
         while True:
             with self._condition:
-                self._condition.wait_for(lambda last=seen: self._slots[GENERATION] != last)
+                while self._slots[GENERATION] == seen:
+                    self._condition.wait()
             if self._slots[STOP]:
                 return
             seen = self._help(self._address)

@@ -147,8 +147,8 @@ class Read:
 
 @dataclass(frozen=True)
 class Plan:
-    """Every decision about one contraction. ``block`` is the region that one copy serves, in
-    steps of its axis (in tiles, where that is the axis tiles are cut from)."""
+    """Every decision about one contraction. ``block`` is the region that one copy serves, whole
+    tiles: where its axis is the one that tiles are cut from, it counts in tiles."""
 
     batch: tuple[Var, ...]
     packed: Packed
@@ -468,9 +468,9 @@ def _cut_k(axes: tuple[Var, ...], read: Read, rows: int, panel: int, dtype: DTyp
 def copy_counts(read: Read, block: Cut, tile: Cut, k: Cut) -> dict[Var, int]:
     """The variables a copy is made over, with how many values of each it holds at most."""
     counts: dict[Var, int] = {}
-    for at, axis in enumerate(block.axes):
+    for at, axis in enumerate(tile.axes):
         counts[axis] = 1 if at < block.at else axis.extent
-    counts[block.axes[block.at]] = block.size * (tile.size if block.at == tile.at else 1)
+    counts[tile.axes[block.at]] = block.size * (tile.size if block.at == tile.at else 1)
     for at, axis in enumerate(k.axes):
         counts[axis] = 1 if at < k.at else axis.extent
     counts[k.axes[k.at]] = k.size
@@ -501,10 +501,12 @@ def copy_strides(
 
 def _blocks(read: Read, tile: Cut, k: Cut, lanes: int, dtype: DType) -> Iterator[Cut]:
     """Regions of the scalar side whose copy fits: the largest one for each axis to cut."""
+    grouped = (*tile.axes[: tile.at], Var("tiles", tile.pieces), *tile.axes[tile.at + 1 :])
     for at in range(tile.at + 1):
-        size = tile.pieces if at == tile.at else tile.axes[at].extent
+        axes = grouped if at == tile.at else tile.axes
+        size = axes[at].extent
         while True:
-            block = Cut(tile.axes, at, size)
+            block = Cut(axes, at, size)
             fits = copy_strides(read, block, tile, k, lanes, dtype)[1] * dtype.itemsize <= COPY_BYTES
             if fits or size == 1:
                 break

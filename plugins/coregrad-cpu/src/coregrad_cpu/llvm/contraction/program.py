@@ -353,12 +353,11 @@ class Program:
         plan, do = self.plan, self.do
         tile = plan.tile
         if plan.block.at == tile.at:
-            grouped = Cut((*tile.axes[: tile.at], Var("tiles", tile.pieces)), tile.at, plan.block.size)
-            values, group, count = self._piece(grouped, block)
+            values, group, count = self._piece(plan.block, block)
             start, _ = self._stretch(tile, group)
             end, _ = self._stretch(tile, do.add(group, count))
             size = do.sub(end, start)
-            least = min(grouped.sizes) * min(tile.sizes)
+            least = min(plan.block.sizes) * min(tile.sizes)
             between = 1
         else:
             values, start, size = self._piece(plan.block, block)
@@ -370,8 +369,7 @@ class Program:
         spans += [Span(v, 0, v.extent, v.extent) for v in tile.axes[at + 1 :]]
         starts = self._evaluate_copy(spans, cut)
         outer = self._outer_number(values, tile.axes[:at])
-        per = plan.block.extent if at < tile.at else tile.pieces
-        first = do.mul(do.add(do.mul(outer, per), group), between)
+        first = do.mul(do.add(do.mul(outer, plan.block.extent), group), between)
         stop = do.add(first, do.mul(count, between))
         self._tiles(first, stop, do.mul(local, plan.tiles), panel0, panel1, cut, number, starts)
 

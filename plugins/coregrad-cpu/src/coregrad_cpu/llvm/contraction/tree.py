@@ -118,7 +118,7 @@ def slide(fragment: Fragment, axis: Var, tap: Var) -> tuple[Fragment, Var, int, 
     """Replace ``axis`` and ``tap`` by their sum, where the trees see nothing else of them.
 
     Gives the trees as a function of ``total = scale*axis + step*tap + origin`` >= 0, with that
-    variable and the three numbers; None where there is no such form.
+    variable and the three numbers; None where there is no such form, or nothing to gain from it.
     """
     ratio: tuple[int, int] | None = None
     for index in fragment.indices():
@@ -138,6 +138,8 @@ def slide(fragment: Fragment, axis: Var, tap: Var) -> tuple[Fragment, Var, int, 
     scale, step = ratio
     origin = -step * (tap.extent - 1) if step < 0 else 0
     extent = scale * (axis.extent - 1) + abs(step) * (tap.extent - 1) + 1
+    if extent >= axis.extent * tap.extent:  # no two pairs have one sum
+        return None
     total = Var(f"{axis.name}_{tap.name}", extent)
 
     def change(index: Index) -> Index:

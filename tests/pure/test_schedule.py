@@ -1,0 +1,161 @@
+"""What is fused with what, and how the kernels look: no device is needed."""
+
+from pathlib import Path
+
+import pytest
+from programs import convolution, layer_norm, matmul, relu, softmax, source, spread
+
+from coregrad import dtypes
+from coregrad.ir import build, split
+from coregrad.ir.graph import Node
+from coregrad.ir.kernel import Loop, walk
+from coregrad.ir.schedule import Task, schedule
+from coregrad.ir.target import Limits
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "kernels"
+VECTORS = Limits(frozenset(dtypes.ALL), vector_bytes=64)
+SCALARS = Limits(frozenset(dtypes.ALL))
+
+
+def tasks(*roots: Node, limits: Limits = VECTORS, fusion: bool = True) -> list[Task]:
+    return schedule(split.split(roots), limits, {}, fusion)
+
+
+def weighted(x: Node) -> Node:
+    return relu(build.add(build.mul(x, build.const_like(x, 2)), build.const_like(x, 1)))
+
+
+PROGRAMS = {
+    "chain": lambda: [weighted(source("x", 64, 32))],
+    "softmax": lambda: [softmax(source("x", 64, 48))],
+    "layer_norm": lambda: [layer_norm(source("x", 64, 48))],
+    "matmul": lambda: [matmul(source("a", 32, 16), source("b", 16, 48))],
+    "convolution": lambda: [
+        relu(convolution(source("x", 4, 3, 12, 12), source("w", 8, 3, 3, 3), 1))
+    ],
+    "bias": lambda: [
+        build.add(source("x", 8, 4, 6, 6), spread(source("b", 4), (8, 4, 6, 6), (0, 2, 3)))
+    ],
+    "column_sum": lambda: [build.reduce("add", source("x", 100, 256), (0,))],
+    "max_pool": lambda: [
+        build.reduce(
+            "max", build.window(build.window(source("x", 2, 3, 8, 8), 2, 2, 2), 3, 2, 2), (4, 5)
+        )
+    ],
+    "argmax": lambda: [build.reduce("argmax", source("x", 16, 100), (1,))],
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_is_one_kernel_with_the_text_of_its_golden_file(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    made = tasks(*PROGRAMS[name]())
+    assert len(made) == 1
+    text = str(made[0].kernel) + "\n"
+    path = GOLDEN / f"{name}.txt"
+    if request.config.getoption("--update-golden"):
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+@pytest.mark.parametrize("name", ["chain", "softmax", "layer_norm"])
+def test_without_fusion_there_are_more_kernels(name: str) -> None:
+    roots = PROGRAMS[name]()
+    assert len(tasks(*roots, fusion=False)) > len(tasks(*roots))
+
+
+def test_matmul_spelt_with_reshape_mul_and_sum_is_the_same_kernel() -> None:
+    a, b = source("a", 32, 16), source("b", 16, 48)
+    left = build.expand(build.reshape(a, (32, 1, 16)), (32, 48, 16))
+    right = build.expand(build.reshape(build.permute(b, (1, 0)), (1, 48, 16)), (32, 48, 16))
+    spelt = build.reduce("add", build.mul(left, right), (2,))
+    assert str(tasks(spelt)[0].kernel) == str(tasks(matmul(a, b))[0].kernel)
+
+
+def test_matmul_is_a_contraction_with_its_epilogue_and_prologue_inside() -> None:
+    a, b = source("a", 32, 16), source("b", 16, 48)
+    (task,) = tasks(weighted(matmul(relu(a), b)))
+    whole = task.kernel.contraction
+    assert whole is not None
+    assert [v.extent for v in whole.m] == [32]
+    assert [v.extent for v in whole.n] == [48]
+    assert [v.extent for v in whole.k] == [16]
+    assert {whole.a.op.name, whole.b.op.name} == {"max", "load"}
+
+
+def test_the_gradient_of_a_padded_convolution_is_a_contraction() -> None:
+    x, w = source("x", 2, 3, 9, 9), source("w", 4, 3, 3, 3)
+    grad = source("g", 2, 4, 9, 9)
+    whole = (2, 4, 3, 9, 9, 3, 3)
+    taps = build.mul(spread(grad, whole, (2, 5, 6)), spread(w, whole, (0, 3, 4)))
+    summed = build.reduce("add", taps, (1,))
+    high = build.fold(build.permute(summed, (0, 1, 2, 3, 4, 5)), 3, 11)
+    low = build.fold(high, 2, 11)
+    (task,) = tasks(build.shrink(low, ((0, 2), (0, 3), (1, 10), (1, 10))))
+    assert task.kernel.contraction is not None
+    assert x.shape == task.outputs[0].shape
+
+
+def test_mean_and_variance_of_the_columns_share_kernels() -> None:
+    x = source("x", 64, 128)
+    total = build.reduce("add", x, (0,))
+    squares = build.reduce("add", build.mul(x, x), (0,))
+    (task,) = tasks(total, squares)
+    loops = [s for s in walk(task.kernel.body) if isinstance(s, Loop)]
+    assert len(task.outputs) == 2
+    assert len(loops) == 2  # one over columns, one over rows with two accumulators
+
+
+def test_an_optimiser_step_is_one_kernel_with_three_outputs() -> None:
+    p, g, m, v = (source(n, 30, 20) for n in "pgmv")
+    m1 = build.add(build.mul(m, build.const_like(m, 0.9)), g)
+    v1 = build.add(build.mul(v, build.const_like(v, 0.9)), build.mul(g, g))
+    p1 = build.sub(p, build.div(m1, build.sqrt(v1)))
+    (task,) = tasks(p1, m1, v1)
+    assert set(task.outputs) == {p1, m1, v1}
+
+
+def test_a_large_sum_has_two_kernels_with_blocks_set_by_size() -> None:
+    first, last = tasks(build.reduce("add", source("x", 1 << 20), (0,)))
+    assert first.kernel.grid >= 64
+    assert last.sources == first.outputs
+
+
+def test_a_costly_value_that_a_window_repeats_gets_a_buffer() -> None:
+    x, w = source("x", 4, 3, 32, 32), source("w", 8, 3, 5, 5)
+    heavy = build.exp(build.div(x, build.const_like(x, 3)))
+    assert [t.outputs for t in tasks(convolution(heavy, w))][0] == [heavy]
+
+
+def test_repeated_doubling_does_not_blow_up() -> None:
+    x = source("x", 4096)
+    for step in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048):
+        shifted = build.pad(build.shrink(x, ((0, 4096 - step),)), ((step, 0),))
+        x = build.add(x, shifted)
+    made = tasks(x)
+    assert 3 <= len(made) <= 12
+    assert sum(len(list(walk(t.kernel.body))) for t in made) < 1000
+
+
+def test_a_long_chain_is_cut_into_kernels_of_bounded_size() -> None:
+    x = source("x", 8)
+    for i in range(2000):
+        x = build.add(x, build.const(float(i), dtypes.float32, (8,)))
+    made = tasks(x)
+    assert 10 < len(made) < 30
+    assert max(len(list(walk(t.kernel.body))) for t in made) < 500
+
+
+def test_a_kernel_keeps_to_the_devices_number_of_buffers() -> None:
+    total = source("x0", 64)
+    for i in range(1, 40):
+        total = build.add(total, source(f"x{i}", 64))
+    made = tasks(total, limits=Limits(frozenset(dtypes.ALL), max_buffers=8))
+    assert all(len(t.kernel.params) <= 8 for t in made)
+
+
+def test_a_device_without_lanes_gets_none() -> None:
+    for name in PROGRAMS:
+        for task in tasks(*PROGRAMS[name](), limits=SCALARS):
+            assert all(s.lanes == 1 for s in walk(task.kernel.body) if isinstance(s, Loop))
