@@ -33,6 +33,7 @@ from coregrad.ir.kernel import (
     Update,
     walk,
 )
+from coregrad.ir.legalize import needs
 from coregrad.ir.ops import CONST, LOAD
 from coregrad.ir.target import Frame, Header, Hooks, Limits
 
@@ -265,7 +266,7 @@ class Emitter:
             if at.value(instr) is not None:
                 stack.pop()
                 continue
-            missing = [needed for needed in _needs(instr) if at.value(needed) is None]
+            missing = [needed for needed in needs(instr) if at.value(needed) is None]
             if missing:
                 stack += missing
                 continue
@@ -560,26 +561,6 @@ def _neutral(acc: Accumulator) -> float:
     if acc.kind == "mul":
         return 1
     return acc.dtype.min
-
-
-def _needs(instr: Instr) -> list[Instr]:
-    """What must be evaluated before ``instr``."""
-    if instr.op is LOAD:
-        return [*instr.args, *opaques(instr.attr[1])]
-    if instr.op is INDEX:
-        return opaques(instr.attr)
-    return list(instr.args)
-
-
-def opaques(index: Index) -> list[Instr]:
-    """The instructions whose values an index contains."""
-    found: list[Instr] = []
-    for atom, _ in index.terms:
-        if isinstance(atom, Opaque):
-            found.append(atom.value)
-        elif isinstance(atom, Quotient | Remainder):
-            found += opaques(atom.x)
-    return found
 
 
 def _one_block(atom: Quotient | Remainder, step: int, at: Bindings) -> bool:

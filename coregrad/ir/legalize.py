@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
 
 from coregrad import dtypes
 from coregrad.dtypes import DType, to_bits
@@ -136,6 +137,25 @@ class _Rewriter:
                 self.code.made.clear()
 
 
+def needs(instr: Instr) -> list[Instr]:
+    """What must be computed before ``instr``: its operands, and the values in its index."""
+    if instr.op is ops.LOAD:
+        return [*instr.args, *_opaque_values(instr.attr[1])]
+    if instr.op is INDEX:
+        return _opaque_values(instr.attr)
+    return list(instr.args)
+
+
+def _opaque_values(index: Index) -> list[Instr]:
+    found: list[Instr] = []
+    for atom, _ in index.terms:
+        if isinstance(atom, Opaque):
+            found.append(atom.value)
+        elif isinstance(atom, Quotient | Remainder):
+            found += _opaque_values(atom.x)
+    return found
+
+
 # ---- scalar code, written with operators -------------------------------------------------------
 
 
@@ -241,15 +261,15 @@ class _Value:
 class _Format:
     """The layout of an IEEE format, and integers as wide."""
 
-    float: DType
-    uint: DType
-    int: DType
+    real: DType
+    word: DType
+    integer: DType
     mantissa: int  # stored bits
     bias: int
 
     @property
     def width(self) -> int:
-        return self.float.bits
+        return self.real.bits
 
     @property
     def sign(self) -> int:
@@ -271,7 +291,7 @@ class _Format:
 
     def power(self, n: _Value) -> _Value:
         """2 to the n (an int), for n that gives a normal number."""
-        return (n + self.bias << self.mantissa).bits(self.float)
+        return (n + self.bias << self.mantissa).bits(self.real)
 
 
 SINGLE = _Format(dtypes.float32, dtypes.uint32, dtypes.int32, 23, 127)
@@ -281,7 +301,7 @@ DOUBLE = _Format(dtypes.float64, dtypes.uint64, dtypes.int64, 52, 1023)
 def _rewrite(instr: Instr, args: list[_Value]) -> _Value:
     """What computes ``instr`` on ``args``; the 16-bit formats are widened and rounded back."""
     form = DOUBLE if instr.dtype is dtypes.float64 else SINGLE
-    wide = [a.cast(form.float) for a in args]
+    wide = [a.cast(form.real) for a in args]
     rule = REWRITES.get(instr.op)
     if rule is None:
         return _fmod(form, *wide).cast(instr.dtype)
@@ -303,13 +323,14 @@ def _polynomial(x: _Value, coefficients: list[float]) -> _Value:
 
 def _trunc(form: _Format, x: _Value) -> _Value:
     """Clear the bits that are worth less than 1."""
-    bits = x.bits(form.uint)
+    bits = x.bits(form.word)
     field = form.exponent(bits)
     below_one = field < form.bias
     whole = field.const(form.bias + form.mantissa - 1) < field  # infinity and NaN included
-    count = (below_one | whole).where(field.const(0), field.const(form.bias + form.mantissa) - field)
+    places = field.const(form.bias + form.mantissa) - field  # after the binary point
+    count = (below_one | whole).where(field.const(0), places)
     kept = bits >> count << count
-    return below_one.where(bits & form.sign, kept).bits(form.float)
+    return below_one.where(bits & form.sign, kept).bits(form.real)
 
 
 LN2 = math.log(2)
@@ -339,7 +360,7 @@ def _exp(form: _Format, x: _Value) -> _Value:
     terms = 7 if form is SINGLE else 13
     series = _polynomial(r, [1 / math.factorial(k) for k in range(2, terms + 1)])
     value = r * r * series + r + 1.0
-    exponent = n.cast(form.int)
+    exponent = n.cast(form.integer)
     half = exponent >> 1
     return value * form.power(half) * form.power(exponent - half)
 
@@ -350,18 +371,18 @@ def _log(form: _Format, x: _Value) -> _Value:
     high, low = _ln2(form)
     tiny = x < 2.0 ** (1 - form.bias)
     scaled = tiny.where(x * 2.0 ** (form.mantissa + 1), x)
-    root_half = to_bits(math.sqrt(0.5), form.float)
-    one = to_bits(1.0, form.float)
-    bits = scaled.bits(form.uint) + (one - root_half)
+    root_half = to_bits(math.sqrt(0.5), form.real)
+    one = to_bits(1.0, form.real)
+    bits = scaled.bits(form.word) + (one - root_half)
     lost = tiny.where(bits.const(form.mantissa + 1), 0)
-    exponent = (form.exponent(bits) - lost).bits(form.int) - form.bias
-    f = ((bits & form.fraction) + root_half).bits(form.float) - 1.0
+    exponent = (form.exponent(bits) - lost).bits(form.integer) - form.bias
+    f = ((bits & form.fraction) + root_half).bits(form.real) - 1.0
     s = f / (f + 2.0)
     z = s * s
     terms = 4 if form is SINGLE else 10
     rest = z * _polynomial(z, [2 / (2 * k + 3) for k in range(terms)])
     half_square = f * f * 0.5
-    e = exponent.cast(form.float)
+    e = exponent.cast(form.real)
     small = half_square - (s * (half_square + rest) + e * low)
     value = e * high - (small - f)
     value = x.ne(math.inf).where(value, math.inf)
@@ -374,13 +395,13 @@ def _sqrt(form: _Format, x: _Value) -> _Value:
     the exact error of the square (Dekker 1971), which leaves little more than half an ulp."""
     tiny = x < 2.0 ** (1 - form.bias)
     shift = form.mantissa + 1 & ~1
-    bits = tiny.where(x * 2.0**shift, x).bits(form.uint)
-    exponent = form.exponent(bits).bits(form.int) - form.bias
+    bits = tiny.where(x * 2.0**shift, x).bits(form.word)
+    exponent = form.exponent(bits).bits(form.integer) - form.bias
     k = exponent >> 1
-    field = (exponent - k * 2 + form.bias).bits(form.uint)
-    m = (bits & form.fraction | field << form.mantissa).bits(form.float)
-    one = to_bits(1.0, form.float)
-    y = ((m.bits(form.uint) + one) >> 1).bits(form.float)  # within 6 %
+    field = (exponent - k * 2 + form.bias).bits(form.word)
+    m = (bits & form.fraction | field << form.mantissa).bits(form.real)
+    one = to_bits(1.0, form.real)
+    y = ((m.bits(form.word) + one) >> 1).bits(form.real)  # within 6 %
     for _ in range(3 if form is SINGLE else 4):
         y = (y + m / y) * 0.5
     square, error = _exact_square(form, y)
@@ -393,8 +414,8 @@ def _sqrt(form: _Format, x: _Value) -> _Value:
 
 def _exact_square(form: _Format, y: _Value) -> tuple[_Value, _Value]:
     """The rounded square, and what it lacks: y is cut into halves whose products are exact."""
-    mask = -1 << (form.mantissa + 1) // 2
-    high = (y.bits(form.uint) & mask).bits(form.float)
+    mask = -1 << (form.mantissa + 2) // 2
+    high = (y.bits(form.word) & mask).bits(form.real)
     low = y - high
     square = y * y
     return square, ((high * high - square) + high * low * 2.0) + low * low
@@ -436,7 +457,7 @@ def _quadrant(form: _Format, size: _Value) -> tuple[_Value, _Value]:
     2/pi matter; products of the mantissa with digits before them are whole turns, and those after
     them are too small. The product is a fixed-point number of two words, two bits before the point.
     """
-    width, bits = form.width, size.bits(form.uint)
+    width, bits = form.width, size.bits(form.word)
     leading = bits & form.fraction | 1 << form.mantissa
     mantissa = leading << (width - 1 - form.mantissa)
     # size = mantissa * 2**(field - bias - width + 1). Two words of zeros stand before the digits.
@@ -453,25 +474,24 @@ def _quadrant(form: _Format, size: _Value) -> tuple[_Value, _Value]:
     inside = offset.ne(0)
     rest = inside.where(offset.const(width) - offset, 1)
     w0, w1, w2 = (
-        a << offset | inside.where(b >> rest, 0)
-        for a, b in zip(chosen, chosen[1:], strict=False)
+        a << offset | inside.where(b >> rest, 0) for a, b in pairwise(chosen)
     )
     high1, low1 = _wide_product(mantissa, w1)
     high2, _ = _wide_product(mantissa, w2)
     low = low1 + high2
-    high = mantissa * w0 + high1 + (low < low1).cast(form.uint)
+    high = mantissa * w0 + high1 + (low < low1).cast(form.word)
     quadrant = (high + (1 << width - 3)) >> width - 2
-    signed = (high - (quadrant << width - 2)).bits(form.int)
-    upper = signed.cast(form.float)
-    lower = (signed - upper.cast(form.int)).cast(form.float)
-    turns = upper + (lower + low.cast(form.float) * 2.0**-width)
+    signed = (high - (quadrant << width - 2)).bits(form.integer)
+    upper = signed.cast(form.real)
+    lower = (signed - upper.cast(form.integer)).cast(form.real)
+    turns = upper + (lower + low.cast(form.real) * 2.0**-width)
     return quadrant, turns * (math.pi / 2 * 2.0 ** (2 - width))
 
 
 def _sin(form: _Format, x: _Value, quarter: int) -> _Value:
     """sin(q*pi/2 + t) is sin or cos of t, or minus that; |t| <= pi/4, by Taylor's series."""
-    bits = x.bits(form.uint)
-    size = (bits & form.sign - 1).bits(form.float)
+    bits = x.bits(form.word)
+    size = (bits & form.sign - 1).bits(form.real)
     near = size < 0.5
     quadrant, rest = _quadrant(form, size)
     quadrant, rest = near.where(quadrant.const(0), quadrant), near.where(size, rest)
@@ -498,7 +518,7 @@ def _fmod(form: _Format, a: _Value, b: _Value) -> _Value:
     a = ma * 2**ea and b = mb * 2**eb give the remainder of ma * 2**(ea - eb) by mb, times 2**eb.
     """
     signless = form.sign - 1
-    wa, wb = a.bits(form.uint) & signless, b.bits(form.uint) & signless
+    wa, wb = a.bits(form.word) & signless, b.bits(form.word) & signless
     (ma, ea), (mb, eb) = _parts(form, wa), _parts(form, wb)
     larger = eb < ea
     digits = larger.where(ea - eb, 0)
@@ -511,15 +531,15 @@ def _fmod(form: _Format, a: _Value, b: _Value) -> _Value:
         rest = (rest << now) % divisor
         digits = digits - now
     # rest * 2**(eb - bias - mantissa) is exact, but the power may be too small for one factor.
-    exponent = eb.bits(form.int) - form.bias - form.mantissa
+    exponent = eb.bits(form.integer) - form.bias - form.mantissa
     lowest = 1 - form.bias
     first = exponent.max(lowest)
-    size = rest.cast(form.float) * form.power(first) * form.power(exponent - first)
+    size = rest.cast(form.real) * form.power(first) * form.power(exponent - first)
     size = (ea < eb).where(a, size)
-    signed = size.bits(form.uint) & signless | a.bits(form.uint) & form.sign
+    signed = size.bits(form.word) & signless | a.bits(form.word) & form.sign
     infinite = form.fields << form.mantissa
     defined = (wa < infinite) & (wb < infinite + 1) & wb.ne(0)
-    return defined.where(signed.bits(form.float), math.nan)
+    return defined.where(signed.bits(form.real), math.nan)
 
 
 def _parts(form: _Format, word: _Value) -> tuple[_Value, _Value]:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from coregrad.ir import lower, ops
+from coregrad.ir import lower, ops, place
 from coregrad.ir.graph import Node
 from coregrad.ir.index import Index, Opaque, Quotient, Remainder, Var, variable
 from coregrad.ir.kernel import (
@@ -46,7 +46,7 @@ def plan(found: Evaluation, limits: Limits) -> Plan:
     extents = [math.prod(found.group_vars[a].extent for a in g) for g in groups]
     merged = Plan(groups, _reduce_groups(found, uses), shared=_shared(found))
     order = _order(found, groups)
-    whole = lower.contraction(found)
+    whole = place.contraction(found)
     if scatter or whole is not None or not groups:
         return replace(merged, order=order)
     grid = _grid(found, groups, order, extents, limits)
@@ -153,7 +153,7 @@ def _needs(reductions: Sequence[Reduction]) -> list[set[int]]:
                 other = number[instr.attr[0]]
                 found.add(other)
                 stack += reductions[other].values
-            stack += [*instr.args, *lower.inner_values(instr)]
+            stack += [*instr.args, *place.inner_values(instr)]
         out.append(found)
     return out
 
@@ -283,7 +283,7 @@ def name(found: Evaluation, output: Node) -> str:
     shape = "x".join(map(str, output.shape)) or "scalar"
     if output.op is ops.SCATTER:
         return f"scatter_{shape}"
-    if lower.contraction(found) is not None:
+    if place.contraction(found) is not None:
         return f"dot_{shape}_k{math.prod(v.extent for v in found.reductions[0].vars)}"
     if not found.reductions:
         return f"map_{shape}"

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from coregrad.ir import loops, lower, ops
+from coregrad.ir import loops, lower, ops, place
 from coregrad.ir.graph import Node, toposort
 from coregrad.ir.index import Var
 from coregrad.ir.kernel import INDEX, RESULT, Instr, Kernel
@@ -182,7 +182,7 @@ class Scheduler:
             return False  # something between the two needs the one and is needed by the other
         if any(o.op is ops.SCATTER for o in (*a.outputs, *b.outputs)):
             return False
-        if any(lower.contraction(g.found) for g in (a, b)):
+        if any(place.contraction(g.found) for g in (a, b)):
             return False
         if len(a.found.params) + len(b.found.params) > self.limits.max_buffers:
             return False
@@ -221,8 +221,8 @@ class Scheduler:
 
     def _kernel(self, group: _Group, plan: Plan) -> tuple[Evaluation, Kernel]:
         found = self._evaluate(group.outputs, plan)
-        kernel = lower.place(found, loops.name(found, group.outputs[0]))
-        kernel.contraction = lower.contraction(found)
+        kernel = place.place(found, loops.name(found, group.outputs[0]))
+        kernel.contraction = place.contraction(found)
         loops.assign(kernel, self.limits)
         return found, kernel
 

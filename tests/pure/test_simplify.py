@@ -470,6 +470,18 @@ def test_movement_merges_where_a_rule_has_brought_it_together() -> None:
     assert assert_unchanged(flat) is x
 
 
+def test_expansions_merge_where_a_rule_has_brought_them_together() -> None:
+    x = named(X, float32, (1, 1, 4))
+    wide = build.mul(build.expand(x, (1, 3, 4)), build.const(1, float32, (1, 3, 4)))
+    assert assert_unchanged(build.expand(wide, (2, 3, 4))) is build.expand(x, (2, 3, 4))
+
+
+def test_a_block_across_two_parts_of_a_cat_stays() -> None:
+    x, y = named(X, float32, (4, 2)), named(Y, float32, (4, 2))
+    made = build.shrink(build.cat([x, y], 0), ((3, 5), (0, 2)))
+    assert assert_unchanged(made) is made
+
+
 def test_cat_joins_what_belongs_together() -> None:
     x, y, z = (named(n, int32, (2, 3)) for n in "xyz")
     assert assert_unchanged(build.cat([build.cat([x, y], 0), z], 0)) is build.cat([x, y, z], 0)
@@ -530,6 +542,28 @@ def test_the_largest_of_repeated_elements_counts_them_once() -> None:
     x = named(X, float32, (1, 16))
     made = build.reduce("max", build.expand(x, (5, 16)), (0,))
     assert assert_unchanged(made) is build.reshape(x, (16,))
+    rows = build.reduce("max", build.expand(named(X, float32, (1, 3)), (5, 3)), (1,))
+    assert assert_unchanged(rows) is rows
+
+
+def test_reductions_of_constants_fold_where_they_are_exact() -> None:
+    for dtype in (int8, float32):
+        same_numbers = build.const(3, dtype, (5, 7))
+        assert assert_unchanged(build.reduce("max", same_numbers, (1,))) is build.const(
+            3, dtype, (5,)
+        )
+        first = assert_unchanged(build.reduce("argmax", same_numbers, (1,)))
+        assert first is build.const(0, int64, (5,))
+    counts = build.const(3, int8, (50, 2))
+    assert assert_unchanged(build.reduce("add", counts, (0,))) is build.const(150 - 256, int8, (2,))
+    assert assert_unchanged(build.reduce("mul", counts, (1,))) is build.const(9, int8, (50,))
+    tenths = build.reduce("add", build.const(0.1, float32, (1000,)), (0,))
+    assert simplify([tenths]) == [tenths]
+
+
+def test_a_shift_that_nobody_guarded_is_left_to_the_device() -> None:
+    made = build.alu(ops.SHL, build.const(1, int32), build.const(40, int32))
+    assert simplify([made]) == [made]
 
 
 def test_an_index_known_to_be_in_range_needs_no_check() -> None:

@@ -12,10 +12,9 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
-from coregrad_cpu.llvm import target  # noqa: E402
-from coregrad_cpu.llvm.compiler import Compiler, cache_folder  # noqa: E402
-
-from coregrad.errors import BackendUnavailable, CompileError  # noqa: E402
+from coregrad.errors import BackendUnavailable, CompileError
+from coregrad_cpu.llvm import target
+from coregrad_cpu.llvm.compiler import Compiler, cache_folder
 
 
 def text(value: int) -> str:

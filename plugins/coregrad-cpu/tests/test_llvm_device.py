@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,15 +14,14 @@ from hypothesis import strategies as st
 
 pytest.importorskip("llvmlite")
 
-from coregrad_cpu.llvm.arena import SLAB, Arena, Buffer, size_class  # noqa: E402
-from coregrad_cpu.llvm.backend import Backend  # noqa: E402
-from coregrad_cpu.llvm.device import CHUNK_WORK, Device, chunk_size  # noqa: E402
-from coregrad_cpu.llvm.frame import hints  # noqa: E402
-
-from coregrad.dtypes import ALL, float32, float64  # noqa: E402
-from coregrad.errors import OutOfMemory, VerifyError  # noqa: E402
-from coregrad.hookspecs import Header  # noqa: E402
-from coregrad.ir.kernel import Param  # noqa: E402
+from coregrad.dtypes import ALL, float32, float64
+from coregrad.errors import OutOfMemory, VerifyError
+from coregrad.hookspecs import Header
+from coregrad.ir.kernel import Param
+from coregrad_cpu.llvm.arena import SLAB, Arena, Buffer, size_class
+from coregrad_cpu.llvm.backend import Backend
+from coregrad_cpu.llvm.device import CHUNK_WORK, Device, chunk_size
+from coregrad_cpu.llvm.frame import hints
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +53,7 @@ def test_blocks_are_aligned_and_never_overlap(sizes: list[int], random: object) 
             arena.give(held.pop(random.randrange(len(held))))  # type: ignore[attr-defined]
     spans = sorted((b.address, b.address + b.size) for b in held)
     assert all(start % 64 == 0 for start, _ in spans)
-    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
 
 
 @pytest.mark.parametrize("nbytes", [1, 4096, SLAB, 5 << 20])
@@ -74,8 +75,7 @@ def test_large_blocks_go_back_to_the_system_when_too_much_is_kept() -> None:
     assert arena.kept <= arena.total // 4
     again = [arena.take(4 << 20) for _ in range(6)]
     for block in again:  # what was given back must not be handed out
-        (np.ctypeslib.as_array((np.ctypeslib.ctypes.c_uint8 * block.size).from_address(block.address))
-         )[:] = 1
+        ctypes.memset(block.address, 1, block.size)
 
 
 def test_freeing_twice_is_an_error() -> None:
@@ -89,7 +89,7 @@ def test_freeing_twice_is_an_error() -> None:
 def test_more_than_the_machine_has_is_out_of_memory() -> None:
     with pytest.raises(OutOfMemory, match="bytes asked for"):
         Arena().take(1 << 60)
-    with pytest.raises(OutOfMemory, match="no .* bytes left"):
+    with pytest.raises(OutOfMemory, match=r"no \d+ bytes left"):
         Arena(total=1 << 62).take(1 << 61)
 
 

@@ -23,8 +23,8 @@ from tests.kernels import Builder, hooks_of
 
 pytest.importorskip("llvmlite")
 
-from coregrad_cpu.llvm.backend import Backend  # noqa: E402
-from coregrad_cpu.llvm.device import Device  # noqa: E402
+from coregrad_cpu.llvm.backend import Backend
+from coregrad_cpu.llvm.device import Device
 
 BACKEND = Backend()
 HOOKS = hooks_of(BACKEND)
@@ -78,7 +78,13 @@ def run(device: Device, kernel: Kernel, inputs: Mapping[str, Any]) -> dict[str, 
 
 
 def apply(
-    device: Device, op: str, dtype: DType, result: DType, lanes: int, *operands: Any, attr: Any = None
+    device: Device,
+    op: str,
+    dtype: DType,
+    result: DType,
+    lanes: int,
+    *operands: Any,
+    attr: Any = None,
 ) -> Any:
     """``op`` on stored arrays of ``dtype`` (the first one bool for where), in one vector loop."""
     b = Builder()
@@ -156,7 +162,7 @@ def assert_same(got: Any, want: Any, dtype: DType, zeros: bool = True) -> None:
 
 
 def rounded(value: Fraction, dtype: DType) -> float:
-    """The exact rational as the nearest number of a float dtype, ties to even: by the definition."""
+    """The number of a float dtype nearest to an exact one, ties to even: by the definition."""
     digits, lowest, highest = {
         float16: (11, -24, 16),
         bfloat16: (8, -133, 128),
@@ -214,12 +220,16 @@ def test_integer_division_truncates(cpu: Device, dtype: DType, lanes: int) -> No
     a, b = pairs(dtype)
     legal = (b != 0) & ~((b.astype(object) == -1) & (a == a.dtype.type(dtype.min)))
     a, b = a[legal], b[legal]
-    exact = [(abs(x) // abs(y)) * (1 if (x < 0) == (y < 0) else -1) for x, y in zip(
-        a.tolist(), b.tolist(), strict=True)]
+    exact = [
+        (abs(x) // abs(y)) * (1 if (x < 0) == (y < 0) else -1)
+        for x, y in zip(a.tolist(), b.tolist(), strict=True)
+    ]
     got = apply(cpu, "idiv", dtype, dtype, lanes, a, b)
     assert got.tolist() == exact
     rest = apply(cpu, "mod", dtype, dtype, lanes, a, b)
-    assert rest.tolist() == [x - q * y for x, y, q in zip(a.tolist(), b.tolist(), exact, strict=True)]
+    assert rest.tolist() == [
+        x - q * y for x, y, q in zip(a.tolist(), b.tolist(), exact, strict=True)
+    ]
 
 
 @pytest.mark.parametrize("lanes", LANES)
@@ -484,8 +494,9 @@ def test_a_reduction_of_rows(cpu: Device, kind: str, dtype: DType, n: int, lanes
         x = np.where(rng.random((rows, n)) < 0.05, x, np.ones(1, x.dtype)) * np.array(1, x.dtype)
     got = run(cpu, reduction(kind, dtype, rows, n, lanes), {"x": x})["o"]
     function = {"add": np.sum, "mul": np.prod, "max": np.max}[kind]
-    np.testing.assert_array_equal(got, function(x, axis=1, dtype=x.dtype)
-                                  if kind != "max" else function(x, axis=1))
+    np.testing.assert_array_equal(
+        got, function(x, axis=1, dtype=x.dtype) if kind != "max" else function(x, axis=1)
+    )
 
 
 def reduction(kind: str, dtype: DType, rows: int, n: int, lanes: int) -> Kernel:

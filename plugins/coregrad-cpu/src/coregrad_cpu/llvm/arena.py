@@ -6,9 +6,11 @@ them; so freed blocks are kept. It knows nothing of what the bytes mean.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
+import sys
 import threading
 from collections import deque
 from dataclasses import dataclass
@@ -140,12 +142,14 @@ def size_class(nbytes: int) -> int:
 
 
 def _new_map(size: int) -> mmap.mmap:
-    block = mmap.mmap(-1, size)
+    if sys.platform == "win32":
+        return mmap.mmap(-1, size)
+    # Private: Python's default would share the memory with a forked child.
+    block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if size >= HUGE_PAGE and hasattr(mmap, "MADV_HUGEPAGE"):
-        try:
+        # A kernel without huge pages says no: the memory is as good, only slower.
+        with contextlib.suppress(OSError):
             block.madvise(mmap.MADV_HUGEPAGE)
-        except OSError:
-            pass  # a kernel without huge pages: the memory is as good, only slower
     return block
 
 

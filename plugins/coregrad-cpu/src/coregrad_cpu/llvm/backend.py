@@ -1,4 +1,4 @@
-"""The 25 hooks of the contract in LLVM IR; loops are the frame's, memory and casts have own files."""
+"""The 25 hooks of the contract in LLVM IR; loops are the frame's, memory and casts stand apart."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from coregrad.dtypes import DType, float32, float64
 from coregrad.hookspecs import Header, hookimpl
 from coregrad.ir.emit import Emitter
 from coregrad.ir.kernel import Array, Kernel, Param
-
 from coregrad_cpu.llvm import cast, contraction, math, memory, target
 from coregrad_cpu.llvm.device import Device
 from coregrad_cpu.llvm.frame import Frame

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from coregrad.dtypes import DType, bfloat16, bool_, float16, float32, float64
-
 from coregrad_cpu.llvm.frame import Frame
 from coregrad_cpu.llvm.words import SCALAR, mangled, splat_text, vector
 
@@ -41,7 +40,7 @@ def widen(frame: Frame, x: str, dtype: DType, lanes: int) -> str:
 
 
 def narrow(frame: Frame, x: str, dtype: DType, lanes: int) -> str:
-    """The float32 ``x`` rounded to float16 or bfloat16; for other dtypes ``x`` is theirs already."""
+    """The float32 ``x`` rounded to float16 or bfloat16; other dtypes have it as it is."""
     single = frame.type(float32, lanes)
     if dtype is float16:
         return frame.op(f"fptrunc {single} {x} to {frame.type(float16, lanes)}")
@@ -125,9 +124,7 @@ def _saturate(frame: Frame, x: str, source: DType, dtype: DType, lanes: int) -> 
     """Float to int: truncated, clamped to the ends, NaN to 0."""
     name = f"llvm.fpto{'s' if dtype.kind == 'int' else 'u'}i.sat"
     suffix = f"{mangled(dtype, lanes)}.{mangled(source, lanes)}"
-    return frame.call(
-        frame.type(dtype, lanes), f"{name}.{suffix}", (frame.type(source, lanes), x)
-    )
+    return frame.call(frame.type(dtype, lanes), f"{name}.{suffix}", (frame.type(source, lanes), x))
 
 
 def _float_to_float(frame: Frame, x: str, source: DType, dtype: DType, lanes: int) -> str:

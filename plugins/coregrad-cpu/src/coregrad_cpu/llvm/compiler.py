@@ -19,7 +19,6 @@ from typing import Any
 
 from coregrad import config
 from coregrad.errors import CompileError
-
 from coregrad_cpu.llvm import target
 
 # Part of the key of a cached object: raise it when the passes or the object's form change.
@@ -110,9 +109,7 @@ class Compiler:
 
     def key(self, text: str) -> str:
         """What names a text's machine code: the text, the compiler's version and the processor."""
-        return hashlib.blake2b(
-            f"{self._version}\n{text}".encode(), digest_size=DIGEST
-        ).hexdigest()
+        return hashlib.blake2b(f"{self._version}\n{text}".encode(), digest_size=DIGEST).hexdigest()
 
     def assembly(self, text: str) -> str:
         """The machine code as text, for a reader."""
@@ -197,4 +194,6 @@ def _offer_library_functions(llvm: Any) -> None:
     library = ctypes.CDLL(name or None)
     for function in LIBRARY:
         if hasattr(library, function):
-            llvm.add_symbol(function, ctypes.cast(getattr(library, function), ctypes.c_void_p).value)
+            llvm.add_symbol(
+                function, ctypes.cast(getattr(library, function), ctypes.c_void_p).value
+            )

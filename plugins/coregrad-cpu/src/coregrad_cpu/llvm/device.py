@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from coregrad.dtypes import ALL
 from coregrad.errors import VerifyError
 from coregrad.hookspecs import Limits
-
 from coregrad_cpu.llvm import target
 from coregrad_cpu.llvm.arena import Arena, Buffer
 from coregrad_cpu.llvm.compiler import Compiler, cache_folder

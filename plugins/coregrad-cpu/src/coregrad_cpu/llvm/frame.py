@@ -23,7 +23,6 @@ from coregrad.dtypes import DType
 from coregrad.errors import VerifyError
 from coregrad.hookspecs import Header
 from coregrad.ir.kernel import Array
-
 from coregrad_cpu.llvm import words
 
 # Every kernel has this name and signature, so that equal programs have equal texts.
@@ -142,9 +141,7 @@ class Frame:
         """
         yield from self._count_from(self.fresh("loop"), start, stop, step)
 
-    def _count_from(
-        self, name: str, start: int | str, stop: int | str, step: int
-    ) -> Iterator[str]:
+    def _count_from(self, name: str, start: int | str, stop: int | str, step: int) -> Iterator[str]:
         self._ends[name] = start
         known = isinstance(start, int) and isinstance(stop, int)
         if isinstance(start, int) and isinstance(stop, int) and start + step > stop:
@@ -167,7 +164,9 @@ class Frame:
         if step == 1:
             more = self.op(f"icmp slt i64 {following}, {stop}")
         else:
-            more = self.op(f"icmp sle i64 {self.op(f'add nuw nsw i64 {following}, {step}')}, {stop}")
+            more = self.op(
+                f"icmp sle i64 {self.op(f'add nuw nsw i64 {following}, {step}')}, {stop}"
+            )
         self.line(f"br i1 {more}, label %{head}, label %{done}")
         self.label(done)
         self._ends[name] = following
@@ -241,7 +240,9 @@ class Frame:
     def allocate(self, array: Array) -> None:
         """Scratch memory: on the stack of the thread that runs the grid iteration."""
         size = max(array.size, 1)
-        self.names[array.name] = self.entry(f"alloca [{size} x {words.stored(array.dtype)}], align 64")
+        self.names[array.name] = self.entry(
+            f"alloca [{size} x {words.stored(array.dtype)}], align 64"
+        )
 
     def barrier(self) -> None:
         """Nothing to wait for: a work-group here is one thread."""
@@ -261,7 +262,9 @@ class Frame:
         if lanes == 1:
             return base
         scalar, kind = words.SCALAR[dtype], self.type(dtype, lanes)
-        steps = ", ".join(f"{scalar} {_wrapped(lane * stride, dtype.bits)}" for lane in range(lanes))
+        steps = ", ".join(
+            f"{scalar} {_wrapped(lane * stride, dtype.bits)}" for lane in range(lanes)
+        )
         return self.op(f"add {kind} {self.broadcast(base, dtype, lanes)}, <{steps}>")
 
     def split(self, value: str, dtype: DType, lanes: int) -> tuple[str, str]:
@@ -325,7 +328,9 @@ def hints(text: str) -> dict[str, float]:
     """What the first line of a finished text says: buffers, step, work and maybe grid."""
     first = text.partition("\n")[0]
     if not first.startswith("; coregrad "):
-        raise VerifyError("compile: the program is not a finished frame; its first line lacks hints")
+        raise VerifyError(
+            "compile: the program is not a finished frame; its first line lacks hints"
+        )
     return {key: float(value) for key, value in re.findall(r"(\w+)=([0-9.e+]+)", first)}
 
 
@@ -333,4 +338,3 @@ def _wrapped(value: int, bits: int) -> int:
     """A value as LLVM accepts it for a signed integer of this width."""
     half = 1 << (bits - 1)
     return (value + half) % (2 * half) - half
-

@@ -1,10 +1,9 @@
-"""Loads and stores: contiguous, strided, gathered, gated. It knows buffers, not what is computed."""
+"""Loads and stores: contiguous, strided, gathered, gated. It never knows what is computed."""
 
 from __future__ import annotations
 
 from coregrad.dtypes import DType, bool_
 from coregrad.ir.kernel import Array, Param
-
 from coregrad_cpu.llvm.frame import Frame
 from coregrad_cpu.llvm.words import mangle, splat_text, stored, vector
 
@@ -197,9 +196,7 @@ def _store_block(
     )
 
 
-def _may_stream(
-    frame: Frame, buffer: Param | Array, index: str, dtype: DType, lanes: int
-) -> bool:
+def _may_stream(frame: Frame, buffer: Param | Array, index: str, dtype: DType, lanes: int) -> bool:
     """A large output written once, in order, by whole aligned vectors.
 
     Buffers start at multiples of 64 bytes and chunks at multiples of 64 elements, so the grid
@@ -245,9 +242,7 @@ def _spread(frame: Frame, index: str, stride: int | None, lanes: int) -> str:
     return frame.op(f"add <{lanes} x i64> {same}, <{from_lane}>")
 
 
-def _addresses(
-    frame: Frame, buffer: Param | Array, index: str, dtype: DType, lanes: int
-) -> str:
+def _addresses(frame: Frame, buffer: Param | Array, index: str, dtype: DType, lanes: int) -> str:
     base = frame.names[buffer.name]
     return frame.op(f"getelementptr {stored(dtype)}, ptr {base}, <{lanes} x i64> {index}")
 
@@ -266,5 +261,3 @@ def _reversed(frame: Frame, value: str, scalar: str, lanes: int) -> str:
 
 def _as_type(frame: Frame, value: str, old: str, new: str) -> str:
     return value if old == new else frame.op(f"bitcast {old} {value} to {new}")
-
-

@@ -28,7 +28,6 @@ from pathlib import Path
 
 from coregrad import config
 from coregrad.errors import CoregradError
-
 from coregrad_cpu.llvm import target
 from coregrad_cpu.llvm.compiler import Compiler
 
@@ -184,7 +183,8 @@ call:
   %futex.p = getelementptr i64, ptr %pool, i64 24
   %old = atomicrmw add ptr %futex.p, i64 1 seq_cst
   ; FUTEX_WAKE | FUTEX_PRIVATE_FLAG, everybody
-  %r = call i64 (i64, ...) @syscall(i64 $FUTEX, ptr %futex.p, i32 129, i64 2147483647, i64 0, i64 0, i64 0)
+  %r = call i64 (i64, ...) @syscall(
+    i64 $FUTEX, ptr %futex.p, i32 129, i64 2147483647, i64 0, i64 0, i64 0)
   br label %leave
 leave:
   ret void
@@ -230,7 +230,8 @@ sleep:
   br i1 %fresh.now, label %rise, label %lie
 lie:
   ; FUTEX_WAIT | FUTEX_PRIVATE_FLAG, no timeout
-  %r = call i64 (i64, ...) @syscall(i64 $FUTEX, ptr %futex.p, i32 128, i64 %ticket, i64 0, i64 0, i64 0)
+  %r = call i64 (i64, ...) @syscall(
+    i64 $FUTEX, ptr %futex.p, i32 128, i64 %ticket, i64 0, i64 0, i64 0)
   br label %sleep
 rise:
   %out = atomicrmw sub ptr %sleepers.p, i64 1 seq_cst
@@ -272,7 +273,9 @@ def _cgroup_cpus() -> float:
     try:
         root = Path("/sys/fs/cgroup/cpu")
         allowed = float((root / "cpu.cfs_quota_us").read_text())
-        return allowed / float((root / "cpu.cfs_period_us").read_text()) if allowed > 0 else math.inf
+        return (
+            allowed / float((root / "cpu.cfs_period_us").read_text()) if allowed > 0 else math.inf
+        )
     except (OSError, ValueError):
         return math.inf  # no cgroup v1 either
 
@@ -283,7 +286,7 @@ class Record:
     def __init__(self, function: int, arguments: int, grid: int, chunk: int) -> None:
         self.chunks = max(1, -(-grid // chunk))
         self.grid = grid
-        self.words = [function, arguments, self.chunks, chunk, grid]
+        self.words: list[ctypes.c_int64 | int] = [function, arguments, self.chunks, chunk, grid]
 
 
 class RunList:
@@ -395,7 +398,10 @@ def program(native_wait: bool) -> str:
     if target.is_x86():
         declare, pause = "declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"
     elif target.is_arm():
-        declare, pause = "declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"
+        declare, pause = (
+            "declare void @llvm.aarch64.hint(i32)",
+            "call void @llvm.aarch64.hint(i32 1)",
+        )
     else:
         declare, pause = "", 'call void asm sideeffect "", "~{memory}"()'
     text = INTERPRETER + (FUTEX_PART if native_wait else "")

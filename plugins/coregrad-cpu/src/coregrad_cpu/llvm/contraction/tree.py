@@ -13,8 +13,7 @@ from math import gcd
 from typing import Any
 
 from coregrad.ir import index as ix
-from coregrad.ir.emit import opaques
-from coregrad.ir.index import Index, Var
+from coregrad.ir.index import Index, Opaque, Quotient, Remainder, Var
 from coregrad.ir.kernel import INDEX, Instr, Param, Store
 from coregrad.ir.ops import LOAD
 
@@ -48,6 +47,17 @@ def index_of(instr: Instr) -> Index | None:
         found = instr.attr
         return found
     return None
+
+
+def opaques(index: Index) -> list[Instr]:
+    """The values that an index takes from the kernel, wherever they stand in it."""
+    found: list[Instr] = []
+    for atom, _ in index.terms:
+        if isinstance(atom, Opaque):
+            found.append(atom.value)
+        elif isinstance(atom, Quotient | Remainder):
+            found += opaques(atom.x)
+    return found
 
 
 @dataclass(frozen=True)
