@@ -161,7 +161,7 @@ def _settle(node: Node) -> None:
         node.buffer = done
         inner = node.src[0]
         if node.op is ops.DETACH:  # no gradient passes: what is beneath will not be asked for
-            node.src = ()
+            graph.forget_sources(node)
         node = inner
 
 

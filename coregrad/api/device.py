@@ -93,6 +93,12 @@ def supported(device: str) -> frozenset[DType]:
     return plugins.open_device(device).device.limits.dtypes
 
 
+@lru_cache(maxsize=64)
+def host_memory(device: str) -> bool:
+    """Whether a device's buffers are host memory, so that looking at one costs little."""
+    return plugins.open_device(device).device.limits.host_memory
+
+
 def check_dtype(name: str, dtype: DType, device: str) -> None:
     """Raise where a tensor of ``dtype`` would be made on a device that lacks it."""
     if dtype not in supported(device):

@@ -16,7 +16,7 @@ from coregrad.api.base import TensorBase, broadcast_shapes, dim_or_axis, promote
 from coregrad.api.base import expand as expand_node
 from coregrad.api.elementwise import Elementwise
 from coregrad.dtypes import DType
-from coregrad.errors import ShapeError
+from coregrad.errors import IndexRangeError, ShapeError
 from coregrad.ir import build
 from coregrad.ir.graph import Node, Shape
 
@@ -32,6 +32,17 @@ def sizes(name: str, given: Sequence[Any]) -> Shape:
         return tuple(operator.index(n) for n in given)
     except TypeError:
         raise TypeError(f"{name}: sizes must be ints, not {given!r}") from None
+
+
+def position(name: str, index: Any, axis: int, shape: Shape) -> int:
+    """An index counted from 0. IndexRangeError where the axis does not have it."""
+    place = operator.index(index)
+    if not -shape[axis] <= place < shape[axis]:
+        raise IndexRangeError(
+            f"{name}: index {place} is outside axis {axis} of shape {shape}, which has "
+            f"{shape[axis]} elements"
+        )
+    return place % shape[axis]
 
 
 def _is_int(value: Any) -> bool:
@@ -303,7 +314,10 @@ class Movement(Elementwise):
         >>> Tensor([[1, 2], [3, 4]]).select(1, 0).tolist()
         [1, 3]
         """
-        return self[(slice(None),) * self._dim("select", dim) + (index,)]  # type: ignore[index,no-any-return]
+        axis = self._dim("select", dim)
+        place = position("select", index, axis, self.shape)
+        shape = (*self.shape[:axis], *self.shape[axis + 1 :])
+        return self._make(build.reshape(_block(self.node, axis, place, place + 1), shape))
 
     @dim_or_axis
     def split(self, split_size: int | Sequence[int], dim: int = 0) -> tuple[Self, ...]:

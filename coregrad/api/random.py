@@ -398,9 +398,9 @@ def _kaiming_deviation(shape: Shape, a: float) -> float:
 def _first_places(speed: Any, count: int) -> Any:
     """The indices of the ``count`` largest along the last axis, largest first."""
     places = Random.arange(speed.shape[-1], device=speed.device)
-    found: list[TensorBase] = []
+    found: list[Any] = []
     for _ in range(count):
         winner = speed.argmax(-1, keepdim=True)
         found.append(winner)
         speed = speed.masked_fill(places == winner, -1.0)
-    return Random.cat(found, -1)
+    return found[0].cat(*found[1:], dim=-1)

@@ -53,6 +53,15 @@ def intern(op: Op, src: tuple[Node, ...], arg: Any, dtype: DType, shape: Shape) 
     return made
 
 
+def forget_sources(node: Node) -> None:
+    """Let a computed node go of what it was computed from.
+
+    It leaves the table too: a key names sources by identity, and theirs may be another node's soon.
+    """
+    _interned.pop((node.op, node.arg, node.dtype, node.shape, *map(id, node.src)), None)
+    node.src = ()
+
+
 def toposort(
     roots: Iterable[Node], sources: Callable[[Node], Iterable[Node]] = lambda n: n.src
 ) -> list[Node]:

@@ -81,15 +81,14 @@ class _Rewriter:
             return
         attr = instr.attr
         if instr.op is ops.LOAD:
-            attr = (attr[0], self._index(attr[1]))
+            index = self._index(attr[1])
+            attr = attr if index is attr[1] else (attr[0], index)
         elif instr.op is INDEX:
             attr = self._index(attr)
-        if args != instr.args or attr is not instr.attr:
-            instr_now = Instr(instr.op, instr.dtype, args, attr, instr.vars)
-        else:
-            instr_now = instr
-        self.new[instr] = instr_now
-        self.code.made.append(instr_now)
+        same = args == instr.args and attr is instr.attr
+        made = instr if same else Instr(instr.op, instr.dtype, args, attr, instr.vars)
+        self.new[instr] = made
+        self.code.made.append(made)
 
     def _store(self, store: Store) -> Store:
         gate = store.gate and self.new[store.gate]

@@ -67,6 +67,7 @@ class Scheduler:
             for source in node.src:
                 self.consumers.setdefault(source, []).append(node)
         self.buffered = {n for n in self.order if self._always(n)}
+        self.buffered |= {self._home(self._summed(n)) for n in self.order if _is_product_sum(n)}
         groups = self._groups()
         while (twice := _computed_twice(groups, self.consumers)) - self.buffered:
             self.buffered |= twice
@@ -110,10 +111,10 @@ class Scheduler:
             try:
                 found = self._evaluate(outputs, Plan())
             except NeedsBuffer as wanted:
-                self.buffered.add(wanted.node)
+                self.buffered.add(self._place_of(wanted.node))
                 continue
             against = objections(found, outputs, self.limits)
-            homes = {self._home(n) if n.op in _SUMS else n for n in against} - set(outputs)
+            homes = {self._place_of(n) for n in against} - set(outputs)
             if not homes - self.buffered:
                 return _Group(outputs, found)
             self.buffered |= homes
@@ -122,6 +123,22 @@ class Scheduler:
         if outputs[0].op is ops.SCATTER:
             return lower.evaluate_scatter(outputs[0], self.has_buffer, plan, self.checks)
         return lower.evaluate(outputs, self.has_buffer, plan, self.checks)
+
+    def _place_of(self, node: Node) -> Node:
+        return self._home(node) if node.op in _SUMS else node
+
+    def _summed(self, node: Node) -> Node:
+        """The outermost of the sums that a sum will be merged with."""
+        best = node
+        while len(users := set(self.consumers.get(node, ()))) == 1:
+            (node,) = users
+            if node in self.buffered:
+                return node if node.op in _SUMS else best
+            if node.op is ops.FOLD or (node.op is ops.REDUCE and node.arg[0] == "add"):
+                best = node
+            elif node.op not in ops.MOVEMENT:
+                return best
+        return best
 
     def _home(self, node: Node) -> Node:
         """Where the buffer of a reduction should be: after the element-wise ops that only it
@@ -132,8 +149,8 @@ class Scheduler:
             if len(set(users)) != 1 or node in self.buffered:
                 return best
             user = users[0]
-            if user.op in (ops.RESHAPE, ops.PERMUTE):
-                node = user
+            if user.op in (ops.RESHAPE, ops.PERMUTE):  # stored as it will be read
+                node = best = user
             elif user.op in ops.ELEMENTWISE and all(s is node or self._light(s) for s in user.src):
                 node = best = user
             else:
@@ -230,6 +247,25 @@ class Scheduler:
 _SUMS = frozenset((ops.REDUCE, ops.FOLD))
 
 
+def _is_product_sum(node: Node) -> bool:
+    """Whether a node is a contraction by its looks: a sum over the product of two tensors, each
+    repeated along an axis of the other. It will want a kernel of its own."""
+    if node.op is not ops.REDUCE or node.arg[0] != "add" or node.src[0].op is not ops.MUL:
+        return False
+    product = node.src[0]
+    axes = set(range(len(product.shape))) - set(node.arg[1])
+    a, b = (_repeated_axes(s) & axes for s in product.src)
+    summed = math.prod(product.shape[axis] for axis in node.arg[1])
+    return bool(a - b) and bool(b - a) and summed >= REPEATS
+
+
+def _repeated_axes(node: Node) -> set[int]:
+    if node.op is not ops.EXPAND:
+        return set()
+    sizes = zip(node.src[0].shape, node.shape, strict=True)
+    return {axis for axis, (before, after) in enumerate(sizes) if before != after}
+
+
 def schedule(
     roots: Sequence[Node], limits: Limits, checks: Mapping[Node, int], fusion: bool = True
 ) -> list[Task]:
@@ -242,8 +278,7 @@ def schedule(
 
 def objections(found: Evaluation, outputs: Sequence[Node], limits: Limits) -> set[Node]:
     """Nodes that should not be computed inside this kernel; empty if the kernel is good."""
-    against = _bad_reductions(found)
-    against |= _repeated(found, outputs)
+    against = _bad_reductions(found) or _repeated(found, outputs)
     if not against and len(found.params) > limits.max_buffers:
         against = _half(found, outputs)
     return against - set(outputs)

@@ -14,7 +14,8 @@ from coregrad import dtypes
 from coregrad.api.tensor import Tensor
 from coregrad.dtypes import DType
 from coregrad.errors import CoregradError, ShapeError
-from coregrad.nn.module import Module, Parameter
+from coregrad.nn.module import Module
+from coregrad.nn.parameter import Parameter
 
 Sizes = int | Sequence[int]
 
@@ -66,7 +67,7 @@ class Linear(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., in_features) to (..., out_features)."""
-        return x.linear(self.weight.transpose(0, 1), self.bias)
+        return x.linear(self.weight, self.bias)
 
     def extra_repr(self) -> str:
         """The sizes."""

@@ -1,4 +1,4 @@
-"""Module, the base class of layers and models, and Parameter; it never computes anything itself."""
+"""Module, the base class of layers and models; it finds tensors and never computes anything."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ from typing import Any, TypeVar
 from numpy.typing import NDArray
 
 from coregrad.api.tensor import Tensor
+from coregrad.dtypes import DType
 from coregrad.errors import CoregradError
 from coregrad.nn import state
+from coregrad.nn.parameter import Parameter, is_parameter
 
 M = TypeVar("M", bound="Module")
-
-
-def parameter(tensor: Tensor) -> Tensor:
-    """A tensor of its own with the value of ``tensor`` and ``requires_grad=True``."""
-    return tensor.detach().requires_grad_(True)
 
 
 class Module:
@@ -71,7 +68,7 @@ class Module:
         """The tensors to train with their names, each once."""
         seen: set[int] = set()
         for name, tensor in state.named_tensors(self, prefix):
-            if state.is_parameter(tensor) and id(tensor) not in seen:
+            if is_parameter(tensor) and id(tensor) not in seen:
                 seen.add(id(tensor))
                 yield name, tensor
 
@@ -88,6 +85,27 @@ class Module:
     ) -> None:
         """Take over the values of ``state_dict``; see :func:`coregrad.nn.state.load_state_dict`."""
         state.load_state_dict(self, state_dict, strict)
+
+    def to(self: M, *args: Any, **kwargs: Any) -> M:
+        """Move all tensors to a device, and the floating ones to a dtype; takes what Tensor.to takes.
+
+        The attributes get new tensors, so an optimiser has to be made afterwards. Returns the module.
+
+        >>> Module().to("cpu").state_dict()
+        {}
+        """
+        goal = Tensor(0.0).to(*args, **kwargs)
+        changes_dtype = goal.dtype is not Tensor(0.0).dtype
+        made: dict[int, Tensor] = {}
+
+        def moved(tensor: Tensor) -> Tensor:
+            if id(tensor) not in made:
+                dtype = goal.dtype if tensor.dtype.is_float and changes_dtype else tensor.dtype
+                made[id(tensor)] = _renewed(tensor, goal.device, dtype)
+            return made[id(tensor)]
+
+        state.replace_tensors(self, moved)
+        return self
 
     # ---- modes ---------------------------------------------------------------------------------
 
@@ -107,10 +125,9 @@ class Module:
             tensor.grad = None
 
     def requires_grad_(self: M, mode: bool = True) -> M:
-        """Freeze (False) or thaw every floating parameter; returns the module."""
-        for module in self.modules():
-            for tensor in module._own_parameters():
-                tensor.requires_grad_(mode)
+        """Freeze (False) or thaw every parameter; returns the module."""
+        for tensor in self.parameters():
+            tensor.requires_grad_(mode)
         return self
 
     def __repr__(self) -> str:
@@ -126,3 +143,10 @@ class Module:
     def extra_repr(self) -> str:
         """What stands in the brackets of ``repr``; a layer puts its sizes there."""
         return ""
+
+
+def _renewed(tensor: Tensor, device: str, dtype: DType) -> Tensor:
+    """A tensor of the same kind and flag with this device and dtype."""
+    value = tensor.detach().to(device).cast(dtype)
+    flag = tensor.requires_grad
+    return Parameter(value, bool(flag)) if isinstance(tensor, Parameter) else value.requires_grad_(flag)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from coregrad import dtypes
 from coregrad.api.tensor import Tensor
 from coregrad.dtypes import DType
-from coregrad.errors import DataError, ShapeError
+from coregrad.errors import CoregradError, DataError, ShapeError
+from coregrad.nn.parameter import is_parameter
 
 PathLike = str | os.PathLike[str]
 
@@ -52,13 +53,45 @@ def children(thing: object) -> Iterator[tuple[str, object]]:
         yield from ((str(i), child) for i, child in enumerate(thing))
     elif isinstance(thing, dict):
         yield from ((str(key), child) for key, child in thing.items())
-    elif hasattr(thing, "__dict__") and not isinstance(thing, type) and not callable_only(thing):
+    elif hasattr(thing, "__dict__") and not isinstance(thing, type) and not _is_function(thing):
         yield from vars(thing).items()
 
 
-def callable_only(thing: object) -> bool:
+def _is_function(thing: object) -> bool:
     """Functions and methods: they have a ``__dict__``, but what they hold is not the model's."""
     return hasattr(thing, "__code__") or hasattr(thing, "__func__")
+
+
+def replace_tensors(model: object, new: Callable[[Tensor], Tensor]) -> None:
+    """Put ``new(tensor)`` in the place of every tensor under ``model``, in attributes, lists, dicts.
+
+    Raises CoregradError for a tensor in a tuple, which cannot be changed.
+    """
+    seen: set[int] = set()
+    stack: list[object] = [model]
+    while stack:
+        holder = stack.pop()
+        if id(holder) in seen:
+            continue
+        seen.add(id(holder))
+        inner = list(children(holder))
+        stack.extend(child for _, child in inner if not isinstance(child, Tensor))
+        found = [(key, child) for key, child in inner if isinstance(child, Tensor)]
+        if found and isinstance(holder, tuple):
+            raise CoregradError(f"module: a tuple holds {len(found)} tensors; use a list instead")
+        for key, tensor in found:
+            _set_child(holder, key, new(tensor))
+
+
+def _set_child(holder: object, name: str, tensor: Tensor) -> None:
+    """Undo what :func:`children` does to a key."""
+    if isinstance(holder, list):
+        holder[int(name)] = tensor
+    elif isinstance(holder, dict):
+        key = next(key for key in holder if str(key) == name)
+        holder[key] = tensor
+    else:
+        vars(holder)[name] = tensor
 
 
 def get_state_dict(model: object, prefix: str = "") -> dict[str, Tensor]:
@@ -71,11 +104,6 @@ def get_state_dict(model: object, prefix: str = "") -> dict[str, Tensor]:
     {'layers.0': (2, 3), 'layers.1': (3,)}
     """
     return dict(named_tensors(model, prefix))
-
-
-def is_parameter(tensor: Tensor) -> bool:
-    """Whether an optimiser should move it: a floating tensor of its own that nobody froze."""
-    return tensor.dtype.is_float and tensor.requires_grad is not False and tensor.is_leaf
 
 
 def get_parameters(model: object) -> list[Tensor]:

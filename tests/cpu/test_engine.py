@@ -328,3 +328,12 @@ def test_random_programs_mean_what_the_interpreter_says(device: str, data: st.Da
     for root, want in zip(roots, oracle.evaluate(roots, values.known, wide=True), strict=True):
         scale = max(1.0, float(np.abs(want).max(initial=0)))
         np.testing.assert_allclose(engine.read(root, device), want, rtol=1e-5, atol=2e-5 * scale)
+
+
+def test_a_computed_detach_is_not_found_again_under_a_reused_identity(device: str) -> None:
+    v = Values(device)
+    x = v.normal(4)
+    for i in range(200):  # nodes die and new ones take their addresses
+        marked = build.detach(build.add(x, build.const(float(i), dtypes.float32, (4,))))
+        engine.realize([marked], device)
+        np.testing.assert_array_equal(engine.read(marked, device), v.known[x.arg] + np.float32(i))

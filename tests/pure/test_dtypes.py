@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coregrad import dtypes
@@ -59,6 +59,7 @@ def test_bits_survive_the_way_through_a_python_number(dtype: dtypes.DType) -> No
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
+@settings(deadline=None)
 @given(value=any_number)
 def test_every_number_is_rounded_to_the_nearest_with_ties_to_even(
     dtype: dtypes.DType, value: float
@@ -85,6 +86,7 @@ def test_nan_and_infinity_stay_what_they_are(dtype: dtypes.DType) -> None:
 
 
 @pytest.mark.parametrize("dtype", [float16, float32, float64], ids=lambda d: d.name)
+@settings(deadline=None)
 @given(bits=st.integers(0, 2**64 - 1))
 def test_bits_mean_what_numpy_says(dtype: dtypes.DType, bits: int) -> None:
     bits &= (1 << dtype.bits) - 1

@@ -345,6 +345,9 @@ def test_division_by_a_power_of_two_is_a_multiplication() -> None:
         for divisor in (2.0, -4.0, 0.5, 2.0**14, 2.0**-14):
             simple = assert_unchanged(build.div(x, k(x, divisor)))
             assert simple is build.mul(x, k(x, 1 / divisor))
+        for divisor in (2.0**15, 2.0**-15):  # a reciprocal that float16 has as a subnormal, or not
+            made = build.div(x, k(x, divisor))
+            assert simplify([made]) == [made]
 
 
 def test_constants_of_ints_are_regrouped_and_wrap() -> None:

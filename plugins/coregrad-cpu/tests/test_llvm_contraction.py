@@ -456,8 +456,9 @@ def test_convolution_backward_to_the_weight(conv: Conv) -> None:
     close(done.outputs["dw"], wanted, int(np.prod(conv.y_shape)) // conv.co)
 
 
+@pytest.mark.parametrize("both", [False, True], ids=["one masked", "both masked"])
 @pytest.mark.parametrize("conv", [c for c in CONVS if c.stride == 1], ids=str)
-def test_convolution_backward_to_the_input(conv: Conv) -> None:
+def test_convolution_backward_to_the_input(conv: Conv, both: bool) -> None:
     """dx[p] = sum over taps of dy[p - k*dilation + pad] * w[k], gated at the border."""
     v = conv.vars()
     b_, ci, co = v["b"], v["ci"], v["co"]
@@ -469,8 +470,9 @@ def test_convolution_backward_to_the_input(conv: Conv) -> None:
         ops.AND, dtypes.bool_, inside(row, conv.y_shape[2]), inside(column, conv.y_shape[3])
     )
     a = load(dy, flat(conv.y_shape, b_, co, row, column), gate)
-    b = load(w, flat(conv.w_shape, co, ci, v["ky"], v["kx"]))
-    c, result = product((), used(b_, py, px), used(ci), used(co, v["ky"], v["kx"]), a, b)
+    b = load(w, flat(conv.w_shape, co, ci, v["ky"], v["kx"]), gate if both else None)
+    batch, m = (used(py, px), used(b_)) if both else ((), used(b_, py, px))
+    c, result = product(batch, m, used(ci), used(co, v["ky"], v["kx"]), a, b)
     c = storing(c, Store(dx, flat(conv.x_shape, b_, ci, py, px), result))
     if conv.ci < 4:
         assert choose(c, MACHINE) is None

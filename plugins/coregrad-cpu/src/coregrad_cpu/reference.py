@@ -258,7 +258,8 @@ class Backend:
 
     @hookimpl
     def lower_trunc(self, frame: ReferenceFrame, x: Any, dtype: DType, lanes: int) -> Any:
-        return np.trunc(x)
+        with _quiet():
+            return np.trunc(x)
 
     @hookimpl
     def lower_add(self, frame: ReferenceFrame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
@@ -291,11 +292,13 @@ class Backend:
 
     @hookimpl
     def lower_lt(self, frame: ReferenceFrame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
-        return np.less(a, b)
+        with _quiet():
+            return np.less(a, b)
 
     @hookimpl
     def lower_ne(self, frame: ReferenceFrame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
-        return np.not_equal(a, b)
+        with _quiet():
+            return np.not_equal(a, b)
 
     @hookimpl
     def lower_and(self, frame: ReferenceFrame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:

@@ -19,6 +19,7 @@ from coregrad.ir.kernel import Contraction, Instr
 from coregrad.ir.ops import CONST, LOAD
 
 from coregrad_cpu.llvm.contraction import tree
+from coregrad_cpu.llvm.contraction.roles import separated
 from coregrad_cpu.llvm.contraction.tree import Fragment
 
 # Bytes of one chunk's scratch memory, on its thread's stack; together well within a 1 MiB
@@ -233,7 +234,7 @@ class Plan:
 
 def choose(contraction: Contraction, machine: Machine) -> Plan | None:
     """The cheaper of the two ways to give the operands their roles; None to decline."""
-    c = contraction
+    c = separated(contraction)
     dtype = c.acc.dtype
     if c.acc.kind != "add" or dtype not in (float32, float64):
         return None
