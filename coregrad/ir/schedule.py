@@ -301,7 +301,8 @@ def _bad_reductions(found: Evaluation) -> set[Node]:
             against.add(r.node)
         seen[r.node] = r
         if r.free & inner:
-            if is_contraction(r) or _iterations(r.vars) > NESTED:
+            again = _iterations(r.free) > math.prod(r.node.shape)
+            if again or is_contraction(r) or _iterations(r.vars) > NESTED:
                 against.add(r.node)
         elif _iterations(r.free) > math.prod(r.node.shape) and work > SMALL // 4:
             against.add(r.node)
@@ -318,12 +319,15 @@ def _bad_reductions(found: Evaluation) -> set[Node]:
 
 
 def _crowded(found: Evaluation, already: set[Node]) -> set[Node]:
-    """A contraction wants a kernel without other large reductions."""
-    if len(found.reductions) < 2:
-        return set()
+    """A contraction wants a kernel without other reductions: those inside it get buffers, and if
+    there are more beside it, so does the contraction."""
     rest = [r for r in found.reductions if r.node not in already]
-    contractions = [r for r in rest if is_contraction(r)]
-    return {r.node for r in contractions if _iterations(r.vars) > NESTED}
+    large = [r for r in rest if is_contraction(r) and _iterations(r.vars) >= REPEATS]
+    if not large or len(rest) < 2:
+        return set()
+    own = frozenset(v for r in large for v in r.vars)
+    inside = {r.node for r in rest if r.free & own}
+    return inside or {r.node for r in large}
 
 
 def is_contraction(r: Reduction) -> bool:

@@ -203,6 +203,11 @@ def _scatter_shape(n: Node) -> Shape:
     return base.shape
 
 
+def _check_shape(n: Node) -> Shape:
+    _require(n.dtype.is_int, f"{n.dtype.name} is no integer dtype")
+    return n.src[0].shape
+
+
 def _same_shape(n: Node) -> Shape:
     return n.src[0].shape
 
@@ -224,7 +229,7 @@ SHAPES: dict[Op, Callable[[Node], Shape]] = {
     ops.CAT: _cat_shape,
     ops.GATHER: _gather_shape,
     ops.SCATTER: _scatter_shape,
-    ops.CHECK: _same_shape,
+    ops.CHECK: _check_shape,
     ops.CONTIGUOUS: _same_shape,
     ops.COPY: _same_shape,
     ops.LEAF: _same_shape,

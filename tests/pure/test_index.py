@@ -124,6 +124,19 @@ def test_what_a_gate_promises_is_used_only_where_the_gate_holds(
             assert both.evaluate(at) == value
 
 
+def test_every_small_affine_index_is_divided_rightly() -> None:
+    i, j = Var("i", 3), Var("j", 4)
+    steps = (-8, -4, -3, -1, 0, 1, 2, 4, 6)
+    for a, b, c in itertools.product(steps, steps, (-5, 0, 3)):
+        index = variable(i) * a + variable(j) * b + c
+        for d in (2, 3, 4, 8, 12):
+            quotient, remainder = index // d, index % d
+            for at in points([i, j]):
+                value = a * at[i] + b * at[j] + c
+                assert quotient.evaluate(at) == value // d
+                assert remainder.evaluate(at) == value % d
+
+
 def test_a_gate_outside_the_range_promises_nothing() -> None:
     index = variable(Var("i", 4))
     assert index.assume(7, 9) is index

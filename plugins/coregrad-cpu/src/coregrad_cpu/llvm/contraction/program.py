@@ -26,7 +26,7 @@ from coregrad.ir.kernel import INDEX, Contraction, Instr, Param, Store
 from coregrad.ir.ops import CAST
 
 from coregrad_cpu.llvm import words
-from coregrad_cpu.llvm.contraction import microkernel, tree
+from coregrad_cpu.llvm.contraction import microkernel, tree, turn
 from coregrad_cpu.llvm.contraction.arith import Arith, Operand
 from coregrad_cpu.llvm.contraction.microkernel import Tile
 from coregrad_cpu.llvm.contraction.plan import Cut, Plan, power
@@ -95,6 +95,7 @@ class Program:
         batch, scalars, vectors = plan.grid
         total = batch * scalars * vectors
         self._allocate()
+        self._clear_square()
         self._fill_table()
         for chunk in self.frame.count("%chunk0", "%chunk1"):
             rest, v = do.divmod(chunk, vectors)
@@ -111,7 +112,8 @@ class Program:
     def _allocate(self) -> None:
         plan = self.plan
         self.panels = self._array(plan.panels * plan.steps * plan.panel)
-        self.sums = self._array(plan.sums_size)
+        # Transposing reads whole squares, also where a tile has fewer rows.
+        self.sums = self._array(plan.sums_size + plan.lanes * plan.panel)
         self.turn = self._array(plan.lanes * plan.lanes * -(-plan.rows // plan.lanes))
         self.copy = self._array(plan.copy_size) if plan.read.copied else ""
         self.table = "null"
@@ -120,6 +122,13 @@ class Program:
 
     def _array(self, size: int) -> str:
         return self.frame.entry(f"alloca [{size} x {self.scalar}], align 64")
+
+    def _clear_square(self) -> None:
+        """Rows of an incomplete square are packed and multiplied, too: they had better be 0."""
+        if self.plan.packed.along_k and self.plan.packed.width % self.plan.lanes:
+            for i in self._each(self.plan.lanes):
+                row = self._turn_at(i, self.plan.lanes)
+                self._store("zeroinitializer", self.plan.lanes, row)
 
     # ---- the scalar operand's layout -----------------------------------------------------------
 
@@ -252,9 +261,8 @@ class Program:
         value: str = self.emitter.value(root, self._bindings(values, laned), lanes)
         return value
 
-    def _store(self, value: str, lanes: int, pointer: str, aligned: bool = False) -> None:
-        kind = words.type_of(self.plan.dtype, lanes)
-        align = self.plan.dtype.itemsize * (lanes if aligned else 1)
+    def _store(self, value: str, lanes: int, pointer: str) -> None:
+        kind, align = words.type_of(self.plan.dtype, lanes), self.plan.dtype.itemsize
         self.frame.line(f"store {kind} {value}, ptr {pointer}, align {align}")
 
     # ---- packing the vector operand --------------------------------------------------------------
@@ -307,42 +315,20 @@ class Program:
                         at = {**at_k, **self._indices(packed.axes, position)}
                         value = self._value(packed.root, at, packed.lanes, inner.var)
                         self._store(value, packed.lanes, self._turn_at(q, plan.lanes))
-                    columns = self._turned(rows)
                     place = do.add(do.mul(around, inner.count), k)
                     corner = do.add(do.mul(place, plan.panel), group * plan.lanes)
-                    for i in range(packed.lanes):
-                        row = do.at(target, do.add(corner, i * plan.panel), self.scalar)
-                        self._store(columns[i], plan.lanes, row, aligned=True)
+                    target_at = do.at(target, corner, self.scalar)
+                    self._transpose(self.turn, plan.lanes, target_at, plan.panel, packed.lanes)
 
     def _turn_at(self, row: Operand, width: int) -> str:
         return self.do.at(self.turn, self.do.mul(row, width), self.scalar)
 
-    def _turned(self, rows: int) -> list[str]:
-        """The first ``rows`` rows of the square in ``turn``, transposed in registers."""
-        loaded = [
-            self.frame.op(f"load {self.vector}, ptr {self._turn_at(i, self.plan.lanes)}, align 64")
-            if i < rows
-            else "zeroinitializer"
-            for i in range(self.plan.lanes)
-        ]
-        return self._transpose(loaded)
-
-    def _transpose(self, rows: list[str]) -> list[str]:
-        """log2(lanes) rounds of exchanging blocks between pairs of rows."""
-        n = len(rows)
-        distance = n // 2
-        while distance:
-            made = list(rows)
-            low = [j if not j & distance else n + j - distance for j in range(n)]
-            high = [j + distance if not j & distance else n + j for j in range(n)]
-            for i in range(n):
-                if not i & distance:
-                    a, b = rows[i], rows[i + distance]
-                    made[i] = self.frame.shuffle(a, b, self.vector, low)
-                    made[i + distance] = self.frame.shuffle(a, b, self.vector, high)
-            rows = made
-            distance //= 2
-        return rows
+    def _transpose(self, source: str, step: int, target: str, stride: int, columns: int) -> None:
+        """Turn a square of numbers around; every row is aligned."""
+        lanes = self.plan.lanes
+        name = f"turn_{columns}"
+        self.frame.function(turn.text(name, self.plan.dtype, lanes, columns))
+        self.frame.line(f"call void @{name}(ptr {source}, i64 {step}, ptr {target}, i64 {stride})")
 
     # ---- copying the scalar operand --------------------------------------------------------------
 
@@ -584,15 +570,9 @@ class Program:
         """Transpose one vector's width of the tile into ``turn``."""
         plan = self.plan
         for top in range(0, height, plan.lanes):
-            loaded = [
-                self.frame.op(f"load {self.vector}, ptr {self.do.at(sums, i * line, self.scalar)}, align 64")
-                if i < plan.rows
-                else "zeroinitializer"
-                for i in range(top, top + plan.lanes)
-            ]
-            for q, column in enumerate(self._transpose(loaded)):
-                place = self.do.at(self._turn_at(q, height), top, self.scalar)
-                self._store(column, plan.lanes, place, aligned=True)
+            source = self.do.at(sums, top * line, self.scalar)
+            target = self.do.at(self.turn, top, self.scalar)
+            self._transpose(source, line, target, height, plan.lanes)
 
     def _indices(self, axes: Sequence[Var], position: Operand) -> Values:
         indices = self.do.unflatten(position, [v.extent for v in axes])
