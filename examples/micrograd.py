@@ -1,7 +1,7 @@
 """Backpropagation on one screen, then the same with Tensor: the first page of the story.
 
 A number that remembers how it was made can tell how it changes with what it was made from. That is
-all that autograd is. coregrad does the same with whole tensors, and leaves the computing to a compiler.
+all that autograd is. coregrad does it with whole tensors, and leaves the computing to a compiler.
 """
 
 from coregrad import Tensor
@@ -38,7 +38,7 @@ class Value:
 
         visit(self)
         self.grad = 1.0
-        for value in reversed(order):  # users before sources: a gradient is complete when it is used
+        for value in reversed(order):  # users before sources: a gradient is complete when used
             for source, derivative in value.sources:
                 source.grad += derivative * value.grad  # the chain rule
 

@@ -106,9 +106,7 @@ class Builder:
     def update(self, acc: Accumulator, *values: Instr) -> None:
         self.add(Update(acc, values))
 
-    def result(
-        self, acc: Accumulator, part: int = 0, used: Sequence[Index] = ()
-    ) -> Instr:
+    def result(self, acc: Accumulator, part: int = 0, used: Sequence[Index] = ()) -> Instr:
         dtype = dtypes.int64 if part else acc.dtype
         variables = frozenset[Var]().union(*(i.vars for i in used))
         return self.add(Instr(RESULT, dtype, (), (acc, part), variables))

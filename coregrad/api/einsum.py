@@ -1,4 +1,4 @@
-"""Einstein's summation on nodes: letters are axes, letters missing in the result are summed over."""
+"""Einstein's summation on nodes: letters are axes, those missing in the result are summed over."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def einsum(formula: str, operands: Sequence[Node]) -> Node:
     done = labelled[0]
     for i, other in enumerate(labelled[1:], start=1):
         needed = set(result).union(*(labels for labels, _ in labelled[i + 1 :]))
-        done = _product(_without(done, needed | set(other[0])), _without(other, needed | set(done[0])), needed)
+        left = _without(done, needed | set(other[0]))
+        right = _without(other, needed | set(done[0]))
+        done = _product(left, right, needed)
     labels, node = _without(done, set(result))
     node = build.permute(node, tuple(labels.index(label) for label in result))
     node = expand(node, tuple(sizes[label] for label in result))
@@ -64,8 +66,8 @@ def _labels(formula: str, part: str, rank: int) -> Labels:
     hidden = rank - len(letters)
     if not all(c.isalpha() for c in letters) or hidden < 0 or (hidden and not dots):
         raise ShapeError(
-            f"einsum: {part!r} of {formula!r} does not name the {rank} axes of its operand; use one "
-            "letter per axis, and ... for axes that broadcast"
+            f"einsum: {part!r} of {formula!r} does not name the {rank} axes of its operand; use "
+            "one letter per axis, and ... for axes that broadcast"
         )
     return (*before, *(f"...{i}" for i in reversed(range(hidden))), *after)
 

@@ -1,22 +1,19 @@
 """Losses: how far a prediction is from what was wanted, as one number or one per element.
 
-Every loss takes ``reduction``: "mean", "sum" or "none". float16 and bfloat16 are reduced in float32.
-Values are selected, never multiplied by 0 or 1, so that a probability of 0 where nothing is wanted
+Every loss takes ``reduction``: "mean", "sum" or "none". float16 and bfloat16 are reduced in
+float32. Values are selected, never multiplied by 0 or 1, so that a probability of 0 where nothing is wanted
 does not turn a loss into NaN.
 """
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from coregrad import dtypes
 from coregrad.api.base import TensorBase
 from coregrad.api.device import default_int
-from coregrad.api.reduction import Reduction, chosen, spread, total, wide
-from coregrad.errors import CoregradError, DTypeError, IndexRangeError, ShapeError
+from coregrad.api.indexing import _known, caller
+from coregrad.api.reduction import Reduction, chosen, total, wide
+from coregrad.errors import CoregradError, IndexRangeError, ShapeError
 from coregrad.ir import build
 from coregrad.ir.graph import Node
 
@@ -39,13 +36,13 @@ class Loss(Reduction):
         reduction: str = "mean",
         label_smoothing: float = 0.0,
     ) -> Self:
-        """Cross entropy of logits (N, C, ...) and integer labels (N, ...), or one (C,) and a 0-d one.
+        """Cross entropy of logits (N, C, ...) and integer labels (N, ...), or of (C,) and a 0-d one.
 
         Labels equal to ``ignore_index`` do not count. ``weight`` has one factor per class, and the
         mean is then the weighted one. A floating target of the logits' shape holds probabilities.
 
         Raises ShapeError if the shapes do not fit and IndexRangeError for a label outside [0, C):
-        at the call for lists and arrays, when the loss is computed for tensors.
+        at the call if the labels can be looked at, else when the loss is computed.
 
         >>> Tensor([[0.0, 0.0]]).cross_entropy(Tensor([1])).item()
         0.6931471824645996
@@ -130,7 +127,8 @@ class Loss(Reduction):
             )
         labels = build.cast(target.node, default_int(self.device))
         ignored = build.eq(labels, build.const_like(labels, ignore))
-        places = _checked(labels, ignored, classes, name)
+        safe = build.where(ignored, build.const_like(labels, 0), labels)
+        places = self._classes(name, self._make(safe), classes)
         hit = chosen(places, logs, axis)
         zero = build.const_like(logs, 0)
         picked = total(build.where(hit, logs, zero), (axis,))
@@ -151,6 +149,24 @@ class Loss(Reduction):
         loss = build.where(ignored, nothing, loss)
         share = build.const_like(loss, 1) if weight is None else per_label
         return self._weighted_mean(name, loss, build.where(ignored, nothing, share), reduction)
+
+    def _classes(self, name: str, labels: TensorBase, classes: int) -> Node:
+        """Labels that are known to lie in [0, classes), or are checked when they are computed. A
+        negative label is made too large on purpose: unlike an index it does not count from the end.
+        """
+        node = labels.node
+        known = _known(node, self.device)
+        if known is None:
+            negative = build.lt(node, build.const_like(node, 0))
+            odd = build.where(negative, build.const_like(node, classes), node)
+            return build.check(odd, classes, caller())
+        wrong = known[(known < 0) | (known >= classes)]
+        if wrong.size:
+            raise IndexRangeError(
+                f"{name}: label {wrong.flat[0]} is none of {classes} classes; labels run from 0 to "
+                f"{classes - 1}"
+            )
+        return node
 
     def _soft(
         self, target: TensorBase, weight: TensorBase | None, reduction: str, smoothing: float
@@ -317,15 +333,6 @@ def _reduced(name: str, loss: Any, reduction: str) -> Any:
     if reduction == "none":
         return loss
     raise CoregradError(f"{name}: reduction {reduction!r} is neither 'mean', 'sum' nor 'none'")
-
-
-def _checked(labels: Node, ignored: Node, classes: int, name: str) -> Node:
-    """Labels in [0, classes); 0 for ignored ones. A negative label is made too large on purpose:
-    unlike an index it does not count from the end."""
-    negative = build.lt(labels, build.const_like(labels, 0))
-    odd = build.where(negative, build.const_like(labels, classes), labels)
-    safe = build.where(ignored, build.const_like(labels, 0), odd)
-    return build.check(safe, classes, name)
 
 
 def _class_weights(name: str, weight: TensorBase, logs: Node, axis: int) -> Node:

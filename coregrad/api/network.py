@@ -8,7 +8,7 @@ float16 and bfloat16 are multiplied and summed in float32 and rounded once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from coregrad.api import threefry
 from coregrad.api.base import TensorBase, broadcast_shapes, expand, promote
 from coregrad.api.device import default_int
 from coregrad.api.einsum import einsum
+from coregrad.api.indexing import in_range
 from coregrad.api.loss import Loss
 from coregrad.api.reduction import (
     Axes,
@@ -267,7 +268,9 @@ class Network(Loss):
         dilation: Sizes = 1,
         groups: int = 1,
     ) -> Self:
-        """Cross-correlation of (N, C, L) with a weight of shape (O, C/groups, K); see :meth:`conv2d`.
+        """Cross-correlation of (N, C, L) with a weight of shape (O, C/groups, K).
+
+        See :meth:`conv2d`.
 
         >>> Tensor([[[1.0, 2.0, 3.0]]]).conv1d(Tensor([[[1.0, 1.0]]])).tolist()
         [[[3.0, 5.0]]]
@@ -289,7 +292,7 @@ class Network(Loss):
         if x.shape[1] != w.shape[1] * groups or w.shape[0] % groups:
             raise ShapeError(
                 f"{name}: an input of shape {self.shape} does not fit a weight of shape "
-                f"{weight.shape} with {groups} groups; the weight must be (O, C/groups, ...) with O "
+                f"{weight.shape} with {groups} groups; the weight must be (O, C/groups, ...) and O "
                 "divisible by groups"
             )
         steps = sizes(name, "stride", stride, axes)
@@ -358,7 +361,8 @@ class Network(Loss):
         extra = sizes(name, "output_padding", output_padding, 2, 0)
         if any(n and n >= max(s, d) for n, s, d in zip(extra, steps, gaps, strict=True)):
             raise ShapeError(
-                f"{name}: output_padding {extra} must be smaller than stride {steps} or dilation {gaps}"
+                f"{name}: output_padding {extra} must be smaller than stride {steps} or dilation "
+                f"{gaps}"
             )
         node = convolve_transposed(x, w, steps, pads, extra, gaps, groups)
         return self._with_bias(name, node, 2, weight, bias)
@@ -374,9 +378,9 @@ class Network(Loss):
         ceil_mode: bool = False,
         return_indices: bool = False,
     ) -> Any:
-        """The largest element of each window over the last two axes; ``stride`` defaults to the kernel.
+        """The largest element of each window over the last two axes.
 
-        Padding counts as -inf. ``ceil_mode`` keeps incomplete last windows, except those that would
+        ``stride`` defaults to the kernel. Padding counts as -inf. ``ceil_mode`` keeps incomplete last windows, except those that would
         start in the padding. The gradient goes to the first of equal elements. With
         ``return_indices`` also where each one was in its flattened plane. Raises ShapeError for
         sizes that do not fit.
@@ -411,9 +415,9 @@ class Network(Loss):
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Self:
-        """The mean of each window over the last two axes; ``stride`` defaults to the kernel.
+        """The mean of each window over the last two axes.
 
-        Padding counts as zeros, or not at all with ``count_include_pad=False``. ``ceil_mode`` is as
+        ``stride`` defaults to the kernel. Padding counts as zeros, or not at all with ``count_include_pad=False``. ``ceil_mode`` is as
         in :meth:`max_pool2d`; what lies beyond the padding never counts. Raises ShapeError for
         sizes that do not fit, DTypeError for integers.
 
@@ -438,9 +442,9 @@ class Network(Loss):
         return self._make(node)
 
     def adaptive_avg_pool2d(self, output_size: Sizes) -> Self:
-        """The means of ``output_size`` (nearly) equal parts of the last two axes, as PyTorch cuts them.
+        """The means of ``output_size`` (nearly) equal parts of the last two axes.
 
-        Part i of an axis of n elements is from floor(i*n/size) to ceil((i+1)*n/size). Raises
+        They are cut as PyTorch does it: part i of an axis of n elements is from floor(i*n/size) to ceil((i+1)*n/size). Raises
         DTypeError for integers.
 
         >>> Tensor([[[[1.0, 2.0], [3.0, 4.0]]]]).adaptive_avg_pool2d(1).tolist()
@@ -452,9 +456,7 @@ class Network(Loss):
         if all(n % size == 0 for n, size in zip(plane, wanted, strict=True)):
             kernel = [n // size for n, size in zip(plane, wanted, strict=True)]
             return self.avg_pool2d(kernel)
-        rows, columns = (
-            self._parts(n, size) for n, size in zip(plane, wanted, strict=True)
-        )
+        rows, columns = (self._parts(n, size) for n, size in zip(plane, wanted, strict=True))
         return rows.matmul(self.float_at_least()).matmul(columns.transpose(0, 1)).cast(self.dtype)
 
     def _parts(self, n: int, size: int) -> Self:
@@ -467,7 +469,7 @@ class Network(Loss):
 
     def _plane(self, name: str) -> Shape:
         if self.ndim < 2:
-            raise ShapeError(f"{name}: shape {self.shape} has no two axes to pool; give (N, C, H, W)")
+            raise ShapeError(f"{name}: shape {self.shape} has no two axes; give (N, C, H, W)")
         return self.shape[-2:]
 
     # ---- normalisation -------------------------------------------------------------------------
@@ -605,8 +607,8 @@ class Network(Loss):
     def embedding(self, weight: TensorBase) -> Self:
         """The rows of ``weight`` (n, d) that these integers of shape S name: (*S, d).
 
-        Raises DTypeError unless the tensor holds integers; one outside [-n, n) is an
-        IndexRangeError when the rows are computed.
+        Raises DTypeError unless the tensor holds integers, and IndexRangeError for one outside
+        [-n, n): at the call if the integers can be looked at, else when the rows are computed.
 
         >>> Tensor([1, 0]).embedding(Tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
         [[3.0, 4.0], [1.0, 2.0]]
@@ -617,14 +619,15 @@ class Network(Loss):
                 f"embedding: {self.dtype.name} indices into a weight of shape {weight.shape}; give "
                 "integers and a weight of shape (n, d)"
             )
-        rows = build.check(self.node, weight.shape[0], "embedding")
+        rows = in_range("embedding", self, 0, weight.shape[0])
         return self._make(build.gather(weight.node, rows), weight)
 
     def one_hot(self, num_classes: int = -1) -> Self:
         """Integers of shape S to int64 zeros and ones of shape (*S, num_classes).
 
         Without ``num_classes`` the largest integer is read to count them. Raises DTypeError unless
-        the tensor holds integers; one outside [0, num_classes) is an IndexRangeError when computed.
+        the tensor holds integers, and IndexRangeError for one outside [0, num_classes): at the call
+        if the integers can be looked at, else when the result is computed.
 
         >>> Tensor([0, 2]).one_hot(3).tolist()
         [[1, 0, 0], [0, 0, 1]]
@@ -634,10 +637,7 @@ class Network(Loss):
         if num_classes < 0:
             num_classes = int(self.max().item()) + 1
         number = default_int(self.device)
-        labels = build.cast(self.node, number)
-        negative = build.lt(labels, build.const_like(labels, 0))
-        odd = build.where(negative, build.const_like(labels, num_classes), labels)
-        places = build.check(odd, num_classes, "one_hot")
+        places = build.cast(self._classes("one_hot", self, num_classes), number)
         shape = (*self.shape, num_classes)
         classes = expand(build.iota(num_classes, number), shape)
         hits = build.eq(build.expand(build.reshape(places, (*self.shape, 1)), shape), classes)
@@ -682,9 +682,7 @@ class Network(Loss):
     def _masked(self, name: str, mask: Any, causal: bool) -> Self:
         """Scores with -inf where attention is not allowed."""
         if causal:
-            rows, columns = (
-                build.iota(n, default_int(self.device)) for n in self.shape[-2:]
-            )
+            rows, columns = (build.iota(n, default_int(self.device)) for n in self.shape[-2:])
             seen = build.expand(build.reshape(rows, (*rows.shape, 1)), self.shape[-2:])
             ahead = build.lt(seen, expand(columns, self.shape[-2:]))
             return self.masked_fill(self._make(ahead), -math.inf)

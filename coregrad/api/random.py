@@ -1,7 +1,7 @@
 """Random tensors: distributions made of the bits of :mod:`threefry`, and starting weights.
 
 The same seed gives the same numbers whatever is computed first, on every device: bits, uniform
-numbers, integers and permutations exactly, normal numbers within the precision of log, sqrt and sin.
+numbers, integers and permutations exactly, normal ones within the precision of log, sqrt and sin.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from coregrad import dtypes
 from coregrad.api import host, threefry
-from coregrad.api.base import Flag, TensorBase
+from coregrad.api.base import Flag
 from coregrad.api.creation import Creation
 from coregrad.api.device import Device, check_dtype, default_int
 from coregrad.api.threefry import GENERATOR, Words
@@ -225,7 +225,7 @@ class Random(Creation):
         if not low < high:
             raise ShapeError(f"randint: there is no integer in [{low}, {high}); swap the bounds?")
         if not kind.is_int or low < kind.min or high - 1 > kind.max:
-            raise DTypeError(f"randint: [{low}, {high}) does not fit {kind.name}; choose another dtype")
+            raise DTypeError(f"randint: [{low}, {high}) does not fit {kind.name}; choose another")
         bits = threefry.words(_sizes("randint", shape), GENERATOR.key_node(where))
         node = below(bits, high - low, kind)
         # Wraps around as it should where low is far below 0.
@@ -253,7 +253,9 @@ class Random(Creation):
         (1, 2)
         """
         kind = self.dtype if dtype is None else dtype
-        return type(self).rand(self.shape, dtype=kind, device=self.device, requires_grad=requires_grad)
+        return type(self).rand(
+            self.shape, dtype=kind, device=self.device, requires_grad=requires_grad
+        )
 
     def randn_like(self, dtype: Any = None, requires_grad: Flag = None) -> Self:
         """Standard normal numbers in this tensor's shape, on its device.
@@ -294,8 +296,8 @@ class Random(Creation):
         n = self.shape[-1]
         if num_samples < 1 or (num_samples > n and not replacement):
             raise ShapeError(
-                f"multinomial: {num_samples} samples of {n} without replacement; draw between 1 and "
-                f"{n}, or pass replacement=True"
+                f"multinomial: {num_samples} samples of {n} without replacement; draw between 1 "
+                f"and {n}, or pass replacement=True"
             )
         # A race: the one with the largest weight / exponential is the first of them to arrive.
         races = num_samples if replacement else 1
@@ -365,7 +367,7 @@ def _place(name: str, shape: tuple[Any, ...], dtype: Any, device: Any) -> tuple[
     where = Device.canonicalize(device)
     kind = dtypes.float32 if dtype is None else host.as_dtype(dtype)
     if not kind.is_float:
-        raise DTypeError(f"{name}: {kind.name} is no floating dtype; use randint, or cast the result")
+        raise DTypeError(f"{name}: {kind.name} is no floating dtype; use randint or cast")
     check_dtype(name, kind, where)
     return where, kind, _sizes(name, shape)
 

@@ -112,18 +112,14 @@ def log_sum_exp(x: Node, axes: Axes) -> Node:
     sums = total(build.exp(build.sub(x, spread(shift, x, axes))), axes)
     empty = build.eq(sums, build.const_like(sums, 0))
     logs = build.log(build.where(empty, build.const_like(sums, 1), sums))
-    return build.where(
-        empty, build.const_like(sums, -math.inf), build.add(logs, shift)
-    )
+    return build.where(empty, build.const_like(sums, -math.inf), build.add(logs, shift))
 
 
 def root(x: Node) -> Node:
     """The square root, whose gradient at 0 is taken to be 0."""
     zero = build.const_like(x, 0)
     nothing = build.eq(x, zero)
-    return build.where(
-        nothing, zero, build.sqrt(build.where(nothing, build.const_like(x, 1), x))
-    )
+    return build.where(nothing, zero, build.sqrt(build.where(nothing, build.const_like(x, 1), x)))
 
 
 def ordered(x: Node) -> Node:
@@ -140,9 +136,7 @@ def chosen(index: Node, x: Node, axis: int) -> Node:
     """Where an element of ``x`` is the one that ``index`` (reduced along ``axis``) names."""
     places = build.iota(x.shape[axis], index.dtype)
     shape = tuple(n if a == axis else 1 for a, n in enumerate(x.shape))
-    return build.eq(
-        build.expand(build.reshape(places, shape), x.shape), spread(index, x, (axis,))
-    )
+    return build.eq(build.expand(build.reshape(places, shape), x.shape), spread(index, x, (axis,)))
 
 
 def running(
@@ -320,9 +314,7 @@ class Reduction(Indexing):
         """
         return self._extreme("amin", dim, keepdim, opposite)
 
-    def _extreme(
-        self, name: str, dim: Dims, keepdim: bool, turned: Callable[[Node], Node]
-    ) -> Self:
+    def _extreme(self, name: str, dim: Dims, keepdim: bool, turned: Callable[[Node], Node]) -> Self:
         axes = self._axes(name, dim)
         self._check_not_empty(name, axes)
         x = turned(ordered(self.node))
@@ -532,9 +524,7 @@ class Reduction(Indexing):
         return self._ruled(value, x, formula)
 
     @dim_or_axis
-    def norm(
-        self, p: float | str | None = 2, dim: Dims = None, keepdim: bool = False
-    ) -> Self:
+    def norm(self, p: float | str | None = 2, dim: Dims = None, keepdim: bool = False) -> Self:
         """The vector norm over ``dim``: (sum of abs(x)**p)**(1/p), for any p, inf and 0 included.
 
         The gradient where the norm is 0 is 0. Raises DTypeError for integers.

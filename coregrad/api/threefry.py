@@ -88,7 +88,7 @@ def chance(probability: float, shape: Shape, key: Node) -> Node:
 
 
 def threefry_host(counter: HostWords, key: HostWords) -> HostWords:
-    """The same function on NumPy arrays of uint32 (of one dimension or more: scalars would warn)."""
+    """The same function on NumPy arrays of uint32 (with an axis: NumPy's scalars would warn)."""
     keys = (*key, key[0] ^ key[1] ^ np.uint32(PARITY))
     a = counter[0] + keys[0]
     b = counter[1] + keys[1]

@@ -111,17 +111,15 @@ def convolve(
     spans = [gap * (size - 1) + 1 for size, gap in zip(kernel, dilation, strict=True)]
     if any(span > n for span, n in zip(spans, padded.shape[2:], strict=True)):
         raise ShapeError(
-            f"{name}: a kernel of shape {kernel} with dilation {dilation} spans {tuple(spans)}, more "
-            f"than the padded input's {padded.shape[2:]} (input {x.shape}); pad more"
+            f"{name}: a kernel of shape {kernel} with dilation {dilation} spans {tuple(spans)}, "
+            f"more than the padded input's {padded.shape[2:]} (input {x.shape}); pad more"
         )
     taken = windows(padded, kernel, stride, dilation)
     batch, out = taken.shape[0], taken.shape[2 : 2 + axes]
     depth, width = w.shape[1], w.shape[0] // groups
     rows = build.reshape(taken, (batch, groups, 1, depth, *out, *kernel))
     # (N, g, 1, *S', C/g, *K) against (1, g, O/g, 1..., C/g, *K)
-    rows = build.permute(
-        rows, (0, 1, 2, *range(4, 4 + axes), 3, *range(4 + axes, 4 + 2 * axes))
-    )
+    rows = build.permute(rows, (0, 1, 2, *range(4, 4 + axes), 3, *range(4 + axes, 4 + 2 * axes)))
     taps = build.reshape(w, (1, groups, width, *(1,) * axes, depth, *kernel))
     shape = (batch, groups, width, *out, depth, *kernel)
     product = build.mul(expand(wide(rows), shape), expand(wide(taps), shape))

@@ -150,6 +150,7 @@ class Emitter:
         self.index_dtype = dtypes.int64 if limits.index_bits == 64 else dtypes.int32
         self._plan: dict[Accumulator, _Plan] = {}
         self._variables: dict[Accumulator, list[_Variable]] = {}
+        self._declared: dict[Accumulator, int] = {}  # lanes of the block that declares it
         self._statements: dict[type, Callable[[Any, Bindings], None]] = {
             Instr: self._instr,
             Loop: self._loop,
@@ -159,10 +160,6 @@ class Emitter:
             Allocate: self._allocate,
             Barrier: self._barrier,
         }
-
-    def on(self, frame: Frame) -> Emitter:
-        """An emitter with the same hooks that writes into another frame."""
-        return Emitter(self.hooks, frame, self.limits)
 
     def kernel(self, kernel: Kernel) -> None:
         """Emit every statement of ``kernel``."""
@@ -211,7 +208,7 @@ class Emitter:
         acc = declare.acc
         plan = self._plan.get(acc, _Plan())
         widths = [at.lanes] if at.lanes > 1 else sorted(plan.widths, reverse=True) or [1]
-        self._variables[acc] = []
+        self._variables[acc], self._declared[acc] = [], at.lanes
         for width in widths:
             name = acc.name if width == at.lanes else f"{acc.name}_x{width}"
             variable = _Variable(width, [(name, acc.dtype)])
@@ -320,15 +317,15 @@ class Emitter:
         acc, part = instr.attr
         folded = at.parts.get(acc)
         if folded is None:
-            folded = at.parts[acc] = self._total(acc, at)
-        return folded[part], at.lanes > 1
+            folded = at.parts[acc] = self._total(acc)
+        return folded[part], self._declared[acc] > 1
 
-    def _total(self, acc: Accumulator, at: Bindings) -> list[Any]:
-        """An accumulator's variables folded into one of as many lanes as this block has."""
+    def _total(self, acc: Accumulator) -> list[Any]:
+        """An accumulator's variables, folded into one of as many lanes as its own block has."""
         total: list[Any] | None = None
         for variable in self._variables[acc]:
             values, lanes = self._read(variable), variable.lanes
-            while lanes > at.lanes:
+            while lanes > self._declared[acc]:
                 halves = [
                     self.frame.split(value, dtype, lanes)
                     for value, (_, dtype) in zip(values, variable.parts, strict=True)

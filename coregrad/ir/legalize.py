@@ -472,9 +472,7 @@ def _quadrant(form: _Format, size: _Value) -> tuple[_Value, _Value]:
         chosen.append(value)
     inside = offset.ne(0)
     rest = inside.where(offset.const(width) - offset, 1)
-    w0, w1, w2 = (
-        a << offset | inside.where(b >> rest, 0) for a, b in pairwise(chosen)
-    )
+    w0, w1, w2 = (a << offset | inside.where(b >> rest, 0) for a, b in pairwise(chosen))
     high1, low1 = _wide_product(mantissa, w1)
     high2, _ = _wide_product(mantissa, w2)
     low = low1 + high2

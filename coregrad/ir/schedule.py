@@ -149,7 +149,7 @@ class Scheduler:
             if len(set(users)) != 1 or node in self.buffered:
                 return best
             user = users[0]
-            if user.op in (ops.RESHAPE, ops.PERMUTE):  # stored as it will be read
+            if user.op in (ops.RESHAPE, ops.PERMUTE, ops.SHRINK, ops.FLIP):  # stored as read
                 node = best = user
             elif user.op in ops.ELEMENTWISE and all(s is node or self._light(s) for s in user.src):
                 node = best = user

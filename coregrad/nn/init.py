@@ -43,7 +43,7 @@ def fans(tensor: Tensor) -> tuple[int, int]:
     (36, 72)
     """
     if tensor.ndim < 2:
-        raise ShapeError(f"init: shape {tensor.shape} has no fan-in; a weight needs two axes or more")
+        raise ShapeError(f"init: shape {tensor.shape} has no fan-in; it needs two axes or more")
     field = math.prod(tensor.shape[2:])
     return tensor.shape[1] * field, tensor.shape[0] * field
 
@@ -71,7 +71,9 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
     """Normal with the given mean and standard deviation."""
-    drawn = Tensor.normal(*tensor.shape, mean=mean, std=std, dtype=tensor.dtype, device=tensor.device)
+    drawn = Tensor.normal(
+        *tensor.shape, mean=mean, std=std, dtype=tensor.dtype, device=tensor.device
+    )
     return _fill(tensor, drawn)
 
 

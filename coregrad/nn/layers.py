@@ -24,9 +24,7 @@ def _drawn(*shape: int, bound: float, device: str | None, dtype: DType | None) -
     return Parameter(Tensor.uniform(*shape, low=-bound, high=bound, device=device, dtype=dtype))
 
 
-def _filled(
-    *shape: int, value: float, device: str | None, dtype: DType | None
-) -> Parameter:
+def _filled(*shape: int, value: float, device: str | None, dtype: DType | None) -> Parameter:
     return Parameter(Tensor.full(shape, value, device=device, dtype=dtype or dtypes.float32))
 
 
@@ -110,9 +108,7 @@ class _Conv(Module):
         if self.transposed:
             channels = (in_channels, out_channels // groups)
         bound = 1.0 / math.sqrt(channels[1] * math.prod(self.kernel_size))
-        self.weight = _drawn(
-            *channels, *self.kernel_size, bound=bound, device=device, dtype=dtype
-        )
+        self.weight = _drawn(*channels, *self.kernel_size, bound=bound, device=device, dtype=dtype)
         self.bias = _drawn(out_channels, bound=bound, device=device, dtype=dtype) if bias else None
 
     def extra_repr(self) -> str:
@@ -287,8 +283,8 @@ class BatchNorm(Module):
         count = x.numel() // x.shape[1]
         if self.training and count < 2:
             raise ShapeError(
-                f"{type(self).__name__}: an input of shape {x.shape} has {count} value per channel, "
-                "which has no variance; train on larger batches, or call eval()"
+                f"{type(self).__name__}: an input of shape {x.shape} has {count} value per "
+                "channel, which has no variance; train on larger batches, or call eval()"
             )
         axes = tuple(axis for axis in range(x.ndim) if axis != 1)
         var, mean = x.float_at_least().var_mean(axes, correction=0)
@@ -375,7 +371,9 @@ class GroupNorm(Module):
     ) -> None:
         _positive("GroupNorm", num_groups=num_groups, num_channels=num_channels)
         if num_channels % num_groups:
-            raise ShapeError(f"GroupNorm: {num_groups} groups do not divide {num_channels} channels")
+            raise ShapeError(
+                f"GroupNorm: {num_groups} groups do not divide {num_channels} channels"
+            )
         self.num_groups = num_groups
         self.num_channels = num_channels
         self.eps = eps

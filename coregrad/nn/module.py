@@ -87,9 +87,9 @@ class Module:
         state.load_state_dict(self, state_dict, strict)
 
     def to(self: M, *args: Any, **kwargs: Any) -> M:
-        """Move all tensors to a device, and the floating ones to a dtype; takes what Tensor.to takes.
+        """Move all tensors to a device, and the floating ones to a dtype; arguments as Tensor.to.
 
-        The attributes get new tensors, so an optimiser has to be made afterwards. Returns the module.
+        The attributes get new tensors: make the optimiser afterwards. Returns the module.
 
         >>> Module().to("cpu").state_dict()
         {}
@@ -149,4 +149,6 @@ def _renewed(tensor: Tensor, device: str, dtype: DType) -> Tensor:
     """A tensor of the same kind and flag with this device and dtype."""
     value = tensor.detach().to(device).cast(dtype)
     flag = tensor.requires_grad
-    return Parameter(value, bool(flag)) if isinstance(tensor, Parameter) else value.requires_grad_(flag)
+    if isinstance(tensor, Parameter):
+        return Parameter(value, bool(flag))
+    return value.requires_grad_(flag)

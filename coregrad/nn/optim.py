@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from coregrad import dtypes
 from coregrad.api.tensor import Tensor
@@ -158,9 +157,11 @@ class SGD(Optimizer):
             )
         self._velocity = self._zeros("velocity") if momentum else []
         # 1 until a parameter's first step, whose velocity is the undamped gradient.
-        self._fresh = [self._scalar(f"fresh.{i}", 1.0) for i in range(len(self.params))] if (
-            dampening
-        ) else []
+        self._fresh = (
+            [self._scalar(f"fresh.{i}", 1.0) for i in range(len(self.params))]
+            if (dampening)
+            else []
+        )
 
     def _update(self, i: int, p: Tensor, grad: Tensor) -> tuple[Tensor, list[Tensor]]:
         if self.weight_decay:

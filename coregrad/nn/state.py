@@ -63,7 +63,7 @@ def _is_function(thing: object) -> bool:
 
 
 def replace_tensors(model: object, new: Callable[[Tensor], Tensor]) -> None:
-    """Put ``new(tensor)`` in the place of every tensor under ``model``, in attributes, lists, dicts.
+    """Put ``new(tensor)`` in the place of every tensor under ``model``.
 
     Raises CoregradError for a tensor in a tuple, which cannot be changed.
     """
@@ -146,13 +146,13 @@ def load_state_dict(
         _check_names(own, state)
     shared = [name for name in own if name in state]
     wrong = [
-        f"{name} is {tuple(own[name].shape)} in the model and {tuple(state[name].shape)} in the state"
+        f"{name} is {tuple(own[name].shape)} in the model, {tuple(state[name].shape)} in the state"
         for name in shared
         if tuple(own[name].shape) != tuple(state[name].shape)
     ]
     if wrong:
         raise ShapeError(
-            f"load_state_dict: {'; '.join(wrong)}; build the model with the shapes it was saved with"
+            f"load_state_dict: {'; '.join(wrong)}; build the model with the sizes it was saved with"
         )
     for name in shared:
         target = own[name]
@@ -263,9 +263,7 @@ def safe_load(path: PathLike, device: str | None = None) -> dict[str, Tensor]:
     except OSError as error:
         raise DataError(f"safe_load: cannot read {path} ({error}); check the path") from error
     entries, body = _parse_header(data, path)
-    return {
-        name: _tensor(name, *entry, body, device, path) for name, entry in entries.items()
-    }
+    return {name: _tensor(name, *entry, body, device, path) for name, entry in entries.items()}
 
 
 Entry = tuple[DType, tuple[int, ...], int, int]
@@ -320,7 +318,7 @@ def _are_sizes(value: object) -> bool:
 
 
 def _check_coverage(entries: Mapping[str, Entry], size: int, path: PathLike) -> None:
-    """The tensors' bytes, sorted, follow each other without a gap from the first to the last byte."""
+    """The tensors' bytes, sorted, follow each other without a gap, from first to last."""
     end = 0
     for start, stop, name in sorted((e[2], e[3], name) for name, e in entries.items()):
         if start != end:

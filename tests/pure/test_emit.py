@@ -203,6 +203,27 @@ def test_a_gated_error_word_is_stored_from_lanes(lanes: int) -> None:
     assert lanes_of(b.kernel(), {"x": np.arange(13)})[0]["e"].tolist() == [41]
 
 
+@pytest.mark.parametrize("lanes", LANES)
+def test_a_row_kept_in_scratch_memory_is_written_and_read_in_lanes(lanes: int) -> None:
+    rows, n = 3, 13
+    b = Builder()
+    out, x = b.param("o", float32, rows * n, "out"), b.param("x", float32, rows * n)
+    with b.loop(rows, "grid") as i:
+        row = b.array("row", float32, n)
+        acc = b.acc("add", float32)
+        with b.loop(n, "serial", lanes) as r:
+            doubled = b.op("add", b.load(x, i * n + r), b.load(x, i * n + r))
+            b.store(row, r, doubled)
+            b.update(acc, doubled)
+        total = b.result(acc, used=[i])
+        with b.loop(n, "serial", lanes) as j:
+            b.store(out, i * n + j, b.op("add", b.load(row, j), total))
+    xs = rng.integers(-9, 9, (rows, n)).astype(np.float32)
+    got, _ = lanes_of(b.kernel(), {"x": xs})
+    want = 2 * xs + 2 * xs.sum(1, keepdims=True)
+    np.testing.assert_array_equal(got["o"].reshape(rows, n), want)
+
+
 def test_a_repeated_row_is_read_contiguously_when_vectors_do_not_straddle_it() -> None:
     b = Builder()
     out, bias = b.param("o", float32, 96, "out"), b.param("b", float32, 16)
