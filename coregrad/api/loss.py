@@ -1,8 +1,8 @@
 """Losses: how far a prediction is from what was wanted, as one number or one per element.
 
 Every loss takes ``reduction``: "mean", "sum" or "none". float16 and bfloat16 are reduced in
-float32. Values are selected, never multiplied by 0 or 1, so that a probability of 0 where nothing is wanted
-does not turn a loss into NaN.
+float32. Values are selected, never multiplied by 0 or 1, so that a probability of 0 where nothing
+is wanted does not turn a loss into NaN.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Loss(Reduction):
         reduction: str = "mean",
         label_smoothing: float = 0.0,
     ) -> Self:
-        """Cross entropy of logits (N, C, ...) and integer labels (N, ...), or of (C,) and a 0-d one.
+        """Cross entropy of logits (N, C, ...) and integer labels (N, ...), or (C,) and 0-d.
 
         Labels equal to ``ignore_index`` do not count. ``weight`` has one factor per class, and the
         mean is then the weighted one. A floating target of the logits' shape holds probabilities.

@@ -380,10 +380,10 @@ class Network(Loss):
     ) -> Any:
         """The largest element of each window over the last two axes.
 
-        ``stride`` defaults to the kernel. Padding counts as -inf. ``ceil_mode`` keeps incomplete last windows, except those that would
-        start in the padding. The gradient goes to the first of equal elements. With
-        ``return_indices`` also where each one was in its flattened plane. Raises ShapeError for
-        sizes that do not fit.
+        ``stride`` defaults to the kernel. Padding counts as -inf. ``ceil_mode`` keeps incomplete
+        last windows, except those that would start in the padding. The gradient goes to the first
+        of equal elements. With ``return_indices`` the result is (values, where each one was in its
+        flattened plane). Raises ShapeError for sizes that do not fit.
 
         >>> Tensor([[[[1.0, 2.0], [3.0, 4.0]]]]).max_pool2d().tolist()
         [[[[4.0]]]]
@@ -417,9 +417,9 @@ class Network(Loss):
     ) -> Self:
         """The mean of each window over the last two axes.
 
-        ``stride`` defaults to the kernel. Padding counts as zeros, or not at all with ``count_include_pad=False``. ``ceil_mode`` is as
-        in :meth:`max_pool2d`; what lies beyond the padding never counts. Raises ShapeError for
-        sizes that do not fit, DTypeError for integers.
+        ``stride`` defaults to the kernel. Padding counts as zeros, or not at all with
+        ``count_include_pad=False``. ``ceil_mode`` is as in :meth:`max_pool2d`; what lies beyond the
+        padding never counts. Raises ShapeError for sizes that do not fit, DTypeError for integers.
 
         >>> Tensor([[[[1.0, 2.0], [3.0, 4.0]]]]).avg_pool2d().tolist()
         [[[[2.5]]]]
@@ -444,8 +444,8 @@ class Network(Loss):
     def adaptive_avg_pool2d(self, output_size: Sizes) -> Self:
         """The means of ``output_size`` (nearly) equal parts of the last two axes.
 
-        They are cut as PyTorch does it: part i of an axis of n elements is from floor(i*n/size) to ceil((i+1)*n/size). Raises
-        DTypeError for integers.
+        They are cut as PyTorch does it: part i of an axis of n elements goes from floor(i*n/size)
+        to ceil((i+1)*n/size). Raises DTypeError for integers.
 
         >>> Tensor([[[[1.0, 2.0], [3.0, 4.0]]]]).adaptive_avg_pool2d(1).tolist()
         [[[[2.5]]]]

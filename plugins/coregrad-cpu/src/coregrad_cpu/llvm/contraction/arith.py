@@ -47,6 +47,12 @@ class Arith:
             return min(a, b)
         return self.frame.call("i64", "llvm.smin.i64", ("i64", str(a)), ("i64", str(b)))
 
+    def max(self, a: Operand, b: Operand) -> Operand:
+        """The larger."""
+        if isinstance(a, int) and isinstance(b, int):
+            return max(a, b)
+        return self.frame.call("i64", "llvm.smax.i64", ("i64", str(a)), ("i64", str(b)))
+
     def divmod(self, a: Operand, b: int) -> tuple[Operand, Operand]:
         """a // b and a % b for a >= 0."""
         if isinstance(a, int):

@@ -97,7 +97,10 @@ class Cut:
 
 @dataclass(frozen=True)
 class Slide:
-    """An axis and a step of k of which the scalar operand sees only ``scale*axis + step*tap``."""
+    """An axis and a step of k of which the scalar operand sees only ``scale*axis + step*tap``.
+
+    The operand is 0 unless the total, which counts from ``origin``, lies in ``low .. high``.
+    """
 
     axis: Var
     tap: Var
@@ -105,6 +108,16 @@ class Slide:
     scale: int
     step: int
     origin: int
+    low: int
+    high: int
+
+    def used(self, first: int, count: int) -> int:
+        """How many taps may count for a stretch of the axis."""
+        low = self.low - self.scale * (first + count - 1) - self.origin
+        high = self.high - self.scale * first - self.origin
+        if self.step < 0:
+            low, high = -high, -low
+        return max(0, min(high, self.tap.extent - 1) - max(low, 0) + 1)
 
 
 @dataclass(frozen=True)
@@ -204,6 +217,11 @@ class Plan:
         return self.tile.size * self.tile.inner
 
     @property
+    def trimmed(self) -> Slide | None:
+        """The slide whose taps outside its support are left out, tile by tile."""
+        return _trimmed(self.read, self.k.axes) if self.k.total == 1 else None
+
+    @property
     def tiles(self) -> int:
         """Most tiles in one block."""
         if not self.read.copied:
@@ -297,7 +315,8 @@ def _read(root: Instr, axes: tuple[Var, ...], k: Sequence[Var], dtype: DType) ->
             slid = tree.slide(fragment, axis, tap)
             if slid is not None:
                 fragment, total, scale, step, origin = slid
-                slides.append(Slide(axis, tap, total, scale, step, origin))
+                low, high = tree.support(fragment.roots[0], total)
+                slides.append(Slide(axis, tap, total, scale, step, origin, low, high))
                 left.remove(axis)
                 break
     fragment, joined = _merge_runs(fragment, axes, left)
@@ -396,15 +415,35 @@ def _tile(
 ) -> tuple[Cut, int, float]:
     """The tile with the least work per step of k: its cut, its vectors, and that work in cycles."""
     best: tuple[Cut, int, float] | None = None
-    need = -(-width // lanes)
+    need, slide = -(-width // lanes), _trimmed(read, k)
     for vectors in range(1, min(need, 6) + 1):
         panels = _panel_vectors(need, vectors)
         for cut in _cuts(read, sums // vectors, dtype):
             total = sum(_step_cost(rows, v) * n * m for rows, n in _rows(cut) for v, m in panels)
+            total *= _share(cut, slide)
             if best is None or total < best[2]:
                 best = cut, vectors, total
     assert best is not None
     return best
+
+
+def _trimmed(read: Read, k: Sequence[Var]) -> Slide | None:
+    """The slide over the first axis of k, if steps of k can be left out because of it."""
+    for slide in read.slides:
+        some = slide.low > 0 or slide.high < slide.total.extent - 1
+        if slide.tap is k[0] and abs(slide.step) == 1 and some:
+            return slide
+    return None
+
+
+def _share(cut: Cut, slide: Slide | None) -> float:
+    """The share of k that tiles of this cut need."""
+    if slide is None or cut.axes.index(slide.axis) > cut.at:
+        return 1.0
+    size = cut.size if cut.axes[cut.at] is slide.axis else 1
+    starts = range(0, slide.axis.extent, size)
+    used = [slide.used(i, min(size, slide.axis.extent - i)) for i in starts]
+    return sum(used) / (len(used) * slide.tap.extent)
 
 
 def _cuts(read: Read, most: int, dtype: DType) -> Iterator[Cut]:

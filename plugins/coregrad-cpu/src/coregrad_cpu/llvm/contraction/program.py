@@ -45,6 +45,16 @@ class Span:
     least: int
 
 
+@dataclass(frozen=True)
+class _Call:
+    """What a micro-kernel is called with."""
+
+    steps: Operand
+    rows: str
+    table: str
+    panel: str
+
+
 class _Output:
     """The stores, over axes merged as far as they allow."""
 
@@ -429,7 +439,6 @@ class Program:
     ) -> None:
         """Every tile of a stretch with every panel of the chunk; ``kept`` tiles came before."""
         plan, do = self.plan, self.do
-        steps = do.mul(cut.count, plan.k.inner)
         for panel in self._from(panel0, panel1):
             local = do.sub(panel, panel0)
             source = do.at(self.panels, do.mul(local, plan.steps * plan.panel), self.scalar)
@@ -443,7 +452,8 @@ class Program:
                         place = do.add(do.mul(place, plan.panels), local)
                         sums = do.at(self.sums, do.mul(place, plan.rows * plan.panel), self.scalar)
                     rows = self._rows_at(values, cut, starts)
-                    self._multiply(steps, rows, source, sums, size, width, number)
+                    call = self._trim(_Call(do.mul(cut.count, plan.k.inner), rows, self.table, source), values, size)
+                    self._multiply(call, sums, size, width, number)
                     self._finish(number, sums, values, size, do.mul(panel, plan.panel), width)
 
     def _rows_at(self, values: Values, cut: Span, starts: Values) -> str:
@@ -465,15 +475,33 @@ class Program:
         place = self.emitter.value(whole, self._bindings(at_first), 1)
         return do.at(self.frame.names[param.name], place, self.scalar)
 
+    def _trim(self, call: _Call, values: Values, size: Operand) -> _Call:
+        """The same without the steps of k whose number is 0 for every element of the tile."""
+        plan, do, slide = self.plan, self.do, self.plan.trimmed
+        if slide is None:
+            return call
+        place = plan.tile.axes.index(slide.axis)
+        if place > plan.tile.at:
+            return call
+        first = do.add(do.mul(values[slide.axis], slide.scale), slide.origin)
+        count = size if place == plan.tile.at else 1
+        last = do.add(first, do.mul(do.sub(count, 1), slide.scale))
+        low, high = do.sub(slide.low, last), do.sub(slide.high, first)
+        if slide.step < 0:
+            low, high = do.sub(first, slide.high), do.sub(last, slide.low)
+        low = do.max(low, 0)
+        used = do.max(do.sub(do.add(do.min(high, slide.tap.extent - 1), 1), low), 0)
+        skipped = do.mul(low, plan.k.inner)
+        rows, table = call.rows, call.table
+        if table == "null":
+            rows = do.at(rows, do.mul(low, self._strides[slide.tap]), self.scalar)
+        else:
+            table = do.at(table, skipped, "i32")
+        source = do.at(call.panel, do.mul(skipped, plan.panel), self.scalar)
+        return _Call(do.mul(used, plan.k.inner), rows, table, source)
+
     def _multiply(
-        self,
-        steps: Operand,
-        rows: str,
-        source: str,
-        sums: str,
-        size: Operand,
-        width: int,
-        number: Operand,
+        self, call: _Call, sums: str, size: Operand, width: int, number: Operand
     ) -> None:
         """Call the micro-kernel for this tile's size."""
         plan = self.plan
@@ -482,7 +510,8 @@ class Program:
             more = self.frame.op(f"icmp ne i64 {number}, 0")
         vectors = -(-width // plan.lanes)
         arguments = (
-            f"i64 {steps}, ptr {rows}, ptr {self.table}, ptr {source}, ptr {sums}, i1 {more}"
+            f"i64 {call.steps}, ptr {call.rows}, ptr {call.table}, ptr {call.panel}, "
+            f"ptr {sums}, i1 {more}"
         )
         large, *small = (self._micro(n, vectors) for n in plan.tile.sizes)
         if not small:

@@ -13,7 +13,9 @@ from dataclasses import replace
 from coregrad.ir import index as ix
 from coregrad.ir.index import Index, Var
 from coregrad.ir.kernel import Contraction, Instr
-from coregrad.ir.ops import AND, CONST, LOAD, WHERE
+from coregrad.ir.ops import LOAD
+
+from coregrad_cpu.llvm.contraction import tree
 
 
 def separated(c: Contraction) -> Contraction:
@@ -38,38 +40,16 @@ def _ordered(axes: tuple[Var, ...], c: Contraction) -> tuple[Var, ...]:
     return tuple(sorted(axes, key=lambda v: -abs(index.coefficient(v) or 0)))
 
 
-def _unmasked(tree: Instr, other: Instr) -> Instr:
+def _unmasked(load: Instr, other: Instr) -> Instr:
     """A load without the conditions that mask ``other`` too, if it stays inside its buffer."""
-    if tree.op is not LOAD or not tree.args:
-        return tree
-    buffer, index = tree.attr
-    shared = _conditions(_gate(other))
-    left = [g for g in _conditions(tree.args[0]) if g not in shared]
+    if load.op is not LOAD or not load.args:
+        return load
+    buffer, index = load.attr
+    shared = tree.conditions(tree.gate(other))
+    left = [g for g in tree.conditions(load.args[0]) if g not in shared]
     if left or not _is_inside(index, buffer.size):
-        return tree
-    return Instr(LOAD, tree.dtype, (), tree.attr, index.vars)
-
-
-def _gate(tree: Instr) -> Instr | None:
-    """The condition outside of which a tree is 0."""
-    if tree.op is LOAD and tree.args:
-        return tree.args[0]
-    if tree.op is WHERE and tree.args[2].op is CONST and tree.args[2].attr == 0:
-        return tree.args[0]
-    return None
-
-
-def _conditions(gate: Instr | None) -> set[Instr]:
-    """The parts of a conjunction."""
-    found: set[Instr] = set()
-    stack = [] if gate is None else [gate]
-    while stack:
-        one = stack.pop()
-        if one.op is AND:
-            stack += one.args
-        else:
-            found.add(one)
-    return found
+        return load
+    return Instr(LOAD, load.dtype, (), load.attr, index.vars)
 
 
 def _is_inside(index: Index, size: int) -> bool:

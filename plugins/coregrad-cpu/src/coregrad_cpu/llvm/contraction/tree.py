@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from math import gcd
 from typing import Any
 
+from coregrad.dtypes import from_bits
 from coregrad.ir import index as ix
 from coregrad.ir.index import Index, Opaque, Quotient, Remainder, Var
 from coregrad.ir.kernel import INDEX, Instr, Param, Store
-from coregrad.ir.ops import LOAD
+from coregrad.ir.ops import AND, CONST, LOAD, LT, WHERE
 
 
 def walk(roots: Iterable[Instr]) -> Iterator[Instr]:
@@ -200,3 +201,45 @@ def with_fragment(stores: Sequence[Store], fragment: Fragment) -> tuple[Store, .
         gate = next(roots) if store.gate is not None else None
         made.append(Store(store.target, index, value, gate))
     return tuple(made)
+
+
+def support(root: Instr, var: Var) -> tuple[int, int]:
+    """The values of ``var`` outside which a gate makes the tree 0 (the whole range: not known)."""
+    low, high = 0, var.extent - 1
+    for condition in conditions(gate(root)):
+        if condition.op is not LT:
+            continue
+        left, right = condition.args
+        if right.op is INDEX and left.op is CONST and _is_shifted(right.attr, var):
+            bound = int(from_bits(left.attr, left.dtype))  # bound < var + const
+            low = max(low, bound + 1 - right.attr.const)
+        if left.op is INDEX and right.op is CONST and _is_shifted(left.attr, var):
+            bound = int(from_bits(right.attr, right.dtype))  # var + const < bound
+            high = min(high, bound - 1 - left.attr.const)
+    return low, high
+
+
+def _is_shifted(index: Index, var: Var) -> bool:
+    return index.terms == ((var, 1),)
+
+
+def gate(root: Instr) -> Instr | None:
+    """The condition outside of which a tree is 0, if it has one."""
+    if root.op is LOAD and root.args:
+        return root.args[0]
+    if root.op is WHERE and root.args[2].op is CONST and root.args[2].attr == 0:
+        return root.args[0]
+    return None
+
+
+def conditions(gate: Instr | None) -> set[Instr]:
+    """The parts of a conjunction."""
+    found: set[Instr] = set()
+    stack = [] if gate is None else [gate]
+    while stack:
+        one = stack.pop()
+        if one.op is AND:
+            stack += one.args
+        else:
+            found.add(one)
+    return found
