@@ -114,7 +114,6 @@ def realize(nodes: Sequence[Node], device: str) -> None:
     Raises IndexRangeError for an index out of range, and then computes nothing.
     """
     with _lock:
-        _transfer(nodes)
         wanted = [n for n in nodes if resolve(n).op is not ops.BUFFER]
         if wanted:
             _compute(wanted, device)
@@ -165,23 +164,62 @@ def _settle(node: Node) -> None:
         node = inner
 
 
-def _sources(node: Node) -> list[Node]:
-    return [] if node.op is ops.BUFFER else [resolve(s) for s in node.src]
+@dataclass(eq=False)
+class _Walk:
+    """The nodes under some roots that are still to be computed, and the buffers they read.
+
+    Markers are left out: a node's sources here are what its sources resolve to.
+    """
+
+    order: list[Node] = field(default_factory=list)
+    number: dict[Node, int] = field(default_factory=dict)
+    sources: dict[Node, list[Node]] = field(default_factory=dict)
+
+    def add(self, roots: Iterable[Node]) -> None:
+        """Walk on from more (resolved) roots, sources before users."""
+        order, number, sources = self.order, self.number, self.sources
+        buffer, markers = ops.BUFFER, ops.MARKERS
+        stack = list(roots)
+        while stack:
+            node = stack[-1]
+            if node in number:
+                stack.pop()
+                continue
+            if node not in sources and node.op is not buffer:
+                found = sources[node] = [
+                    s if s.buffer is None and s.op not in markers else resolve(s) for s in node.src
+                ]
+                missing = [s for s in found if s not in number]
+                if missing:
+                    stack += missing
+                    continue
+            stack.pop()
+            number[node] = len(order)
+            order.append(node)
+
+    def sources_of(self, node: Node) -> Sequence[Node]:
+        """The resolved sources of a node of the walk."""
+        return self.sources.get(node, ())
 
 
-def _transfer(nodes: Iterable[Node]) -> None:
-    """Carry out the copies between devices under ``nodes``, lowest first."""
-    for node in graph.toposort([resolve(n) for n in nodes], _sources):
-        if node.op is ops.COPY and node.buffer is None:
+def _transfer(walk: _Walk) -> bool:
+    """Carry out the copies between devices in the walk, lowest first; whether there were any."""
+    copies = [n for n in walk.order if n.op is ops.COPY]
+    for node in copies:
+        if node.buffer is None:
             source, target = node.arg
             node.buffer = from_host(read(node.src[0], source), node.dtype, target)
+    return bool(copies)
 
 
-def _companions(order: Sequence[Node], device: str) -> list[Owner]:
-    """Live tensors still to be computed that share a reduction with the nodes in ``order``."""
+_WORK = frozenset((ops.REDUCE, ops.FOLD, ops.SCATTER))
+
+
+def _companions(walk: _Walk, device: str) -> list[Owner]:
+    """Live tensors still to be computed that share a reduction with the nodes of the walk."""
     shared: dict[Node, bool] = {}
-    for node in order:
-        shared[node] = node.op in _WORK or any(shared[s] for s in _sources(node))
+    for node in walk.order:
+        shared[node] = node.op in _WORK or any(shared[s] for s in walk.sources_of(node))
     if not any(shared.values()):
         return []
     found: list[Owner] = []
@@ -189,27 +227,24 @@ def _companions(order: Sequence[Node], device: str) -> list[Owner]:
         if owner.device != device:
             continue
         root = resolve(owner.node)
-        if root.op is ops.BUFFER or root in shared:
-            if shared.get(root):
-                found.append(owner)
-            continue
-        if _reaches(root, shared):
+        if root.op is not ops.BUFFER and (shared.get(root) or _reaches(root, shared)):
             found.append(owner)
     return found
 
 
-_WORK = frozenset((ops.REDUCE, ops.FOLD, ops.SCATTER))
-
-
 def _reaches(root: Node, shared: dict[Node, bool]) -> bool:
+    """Whether a node outside the walk uses a part of it that is shared work."""
     stack, seen = [root], {root}
     while stack:
-        for source in _sources(stack.pop()):
+        node = stack.pop()
+        if node.op is ops.BUFFER or node in shared:
+            continue
+        if node.op is ops.COPY:
+            return False
+        for source in map(resolve, node.src):
             if shared.get(source):
                 return True
-            if source not in seen and source not in shared:
-                if source.op is ops.COPY:
-                    return False
+            if source not in seen:
                 seen.add(source)
                 stack.append(source)
     return False
@@ -249,43 +284,43 @@ class _Entry:
 
 
 @dataclass(eq=False)
-class _Walk:
-    """One expression in walk order: its key, leaves, open constants and index checks."""
+class _Expression:
+    """A walk as the key of its structure, with what differs between expressions of one structure:
+    leaves, open constants and index checks."""
 
-    order: list[Node]
+    walk: _Walk
     key: tuple[Any, ...]
     leaves: list[Node]
-    floats: list[tuple[Node, float]]
+    floats: list[Node]
     checks: list[Node]
 
 
-def _walk(roots: Sequence[Node], device: str) -> _Walk:
-    order = graph.toposort(roots, _sources)
-    number: dict[Node, int] = {}
+def _expression(walk: _Walk, roots: Sequence[Node], device: str) -> _Expression:
+    number, sources = walk.number, walk.sources
     storages: dict[int, int] = {}
     key: list[Any] = [device, config.get("COREGRAD_FUSION")]
-    walk = _Walk(order, (), [], [], [])
-    for i, node in enumerate(order):
-        number[node] = i
+    leaves: list[Node] = []
+    floats: list[Node] = []
+    checks: list[Node] = []
+    for node in walk.order:
         op = node.op
         if op is ops.BUFFER:
             leaf = storages.setdefault(id(node.arg), len(storages))
-            walk.leaves.append(node)
+            leaves.append(node)
             key.append((op, node.dtype, node.shape, leaf))
         elif op is ops.CONST:
             if node.dtype.is_float and _is_open(node):
-                walk.floats.append((node, node.arg))
+                floats.append(node)
                 key.append((op, node.dtype, node.shape))
             else:
                 key.append((op, node.arg, node.dtype, node.shape))
         elif op is ops.CHECK:
-            walk.checks.append(node)
-            key.append((op, node.arg[0], number[resolve(node.src[0])]))
+            checks.append(node)
+            key.append((op, node.arg[0], number[sources[node][0]]))
         else:
-            key.append((op, node.arg, node.dtype, node.shape, *[number[s] for s in _sources(node)]))
+            key.append((op, node.arg, node.dtype, node.shape, *[number[s] for s in sources[node]]))
     key.append(tuple(number[r] for r in roots))
-    walk.key = tuple(key)
-    return walk
+    return _Expression(walk, tuple(key), leaves, floats, checks)
 
 
 def _is_open(node: Node) -> bool:
@@ -295,25 +330,33 @@ def _is_open(node: Node) -> bool:
 
 def _compute(nodes: Sequence[Node], device: str) -> None:
     roots = list(dict.fromkeys(resolve(n) for n in nodes))
-    order = graph.toposort(roots, _sources)
-    companions = _companions(order, device)
+    walk = _Walk()
+    walk.add(roots)
+    if _transfer(walk):  # copies have buffers now: look again
+        realize(nodes, device)
+        return
+    companions = _companions(walk, device)
     roots = list(dict.fromkeys([*roots, *(resolve(o.node) for o in companions)]))
-    walk = _walk(roots, device)
-    values = tuple(bits for _, bits in walk.floats)
-    entry = _plans.get(walk.key)
+    walk.add(roots)
+    expression = _expression(walk, roots, device)
+    values = tuple(node.arg for node in expression.floats)
+    entry = _plans.get(expression.key)
     if entry is None:
-        entry = _plans[walk.key] = _Entry(values, _compile(walk, roots, device, open_floats=False))
+        baked = _compile(expression, roots, device, open_floats=False)
+        entry = _plans[expression.key] = _Entry(values, baked)
     plan = entry.baked
     if values != entry.floats:
         if entry.general is None:
-            entry.general = _compile(walk, roots, device, open_floats=True)
+            entry.general = _compile(expression, roots, device, open_floats=True)
         plan = entry.general
-    _run(plan, walk, roots, device)
+    _run(plan, expression, roots, device)
     for owner in companions:
         _settle(owner.node)
 
 
-def _compile(walk: _Walk, roots: Sequence[Node], device: str, open_floats: bool) -> Plan:
+def _compile(
+    expression: _Expression, roots: Sequence[Node], device: str, open_floats: bool
+) -> Plan:
     """Simplify, schedule, lower and compile an expression, whose leaves become slots."""
     active = plugins.open_device(device)
     limits = active.device.limits
@@ -321,13 +364,13 @@ def _compile(walk: _Walk, roots: Sequence[Node], device: str, open_floats: bool)
     slots: dict[Any, int] = {}
     tokens: dict[int, _Slot] = {}
     blocks: list[DType] = []
-    leaf_slots = _leaf_slots(walk)
+    leaf_slots = _leaf_slots(expression)
     opened = (
-        _open_blocks(walk, blocks, slots, max(leaf_slots.values(), default=-1) + 1)
+        _open_blocks(expression, blocks, slots, max(leaf_slots.values(), default=-1) + 1)
         if open_floats
         else {}
     )
-    for node in walk.order:
+    for node in expression.walk.order:
         if node.op is ops.BUFFER:
             slot = leaf_slots[id(node.arg)]
             token = tokens.setdefault(slot, _Slot(slot))
@@ -338,11 +381,11 @@ def _compile(walk: _Walk, roots: Sequence[Node], device: str, open_floats: bool)
         elif math.prod(node.shape) == 0:
             made[node] = build.const(0, node.dtype, node.shape)
         else:
-            src = tuple(made[s] for s in _sources(node))
+            src = tuple(made[s] for s in expression.walk.sources_of(node))
             made[node] = graph.intern(node.op, src, node.arg, node.dtype, node.shape)
     targets = split.split(simplify.simplify([made[r] for r in roots]))
     verify.verify_graph(targets)
-    checks = _check_numbers(walk, targets)
+    checks = _check_numbers(expression, targets)
     if config.debug() >= 5:
         _print(graph.show(targets))
     viewed = [_unviewed(t) for t in targets]
@@ -365,20 +408,20 @@ class _Slot:
         return f"leaf {self.number}"
 
 
-def _leaf_slots(walk: _Walk) -> dict[int, int]:
+def _leaf_slots(expression: _Expression) -> dict[int, int]:
     slots: dict[int, int] = {}
-    for node in walk.leaves:
+    for node in expression.leaves:
         slots.setdefault(id(node.arg), len(slots))
     return slots
 
 
 def _open_blocks(
-    walk: _Walk, blocks: list[DType], slots: dict[Any, int], first: int
+    expression: _Expression, blocks: list[DType], slots: dict[Any, int], first: int
 ) -> dict[Node, Node]:
     """Open constants as elements of one small buffer per dtype."""
     out: dict[Node, Node] = {}
-    for dtype in dict.fromkeys(node.dtype for node, _ in walk.floats):
-        members = [node for node, _ in walk.floats if node.dtype is dtype]
+    for dtype in dict.fromkeys(node.dtype for node in expression.floats):
+        members = [node for node in expression.floats if node.dtype is dtype]
         token = _Slot(first + len(blocks))
         slots[token] = token.number
         blocks.append(dtype)
@@ -390,9 +433,9 @@ def _open_blocks(
     return out
 
 
-def _check_numbers(walk: _Walk, targets: Sequence[Node]) -> dict[Node, int]:
+def _check_numbers(expression: _Expression, targets: Sequence[Node]) -> dict[Node, int]:
     """The number a kernel reports for each index check: its place in the walk, from 1."""
-    places = {node.arg: i + 1 for i, node in enumerate(walk.checks)}
+    places = {node.arg: i + 1 for i, node in enumerate(expression.checks)}
     return {n: places[n.arg] for n in graph.toposort(targets) if n.op is ops.CHECK}
 
 
@@ -450,7 +493,7 @@ def _step(made: kernel.Kernel, operands: list[int], active: plugins.Active) -> S
     verify.verify_kernel(made)
     if config.debug() >= 3:
         _print(str(made))
-    work = loops.total_work(made.body)
+    work = loops.float_operations(made.body)
     moved = sum(p.size * p.dtype.itemsize for p in made.params)
     if active.hooks.style == "eager":
         return Step(made, made, operands, work=work, moved=moved)
@@ -473,11 +516,11 @@ def _plan_frees(steps: Sequence[Step], base: int, kept: set[int | None]) -> None
 # ---- running -----------------------------------------------------------------------------------
 
 
-def _run(plan: Plan, walk: _Walk, roots: Sequence[Node], device: str) -> None:
+def _run(plan: Plan, expression: _Expression, roots: Sequence[Node], device: str) -> None:
     active = plugins.open_device(device)
-    held: list[Storage | None] = list({id(n.arg): n.arg for n in walk.leaves}.values())
+    held: list[Storage | None] = list({id(n.arg): n.arg for n in expression.leaves}.values())
     for dtype in plan.blocks:
-        members = [bits for node, bits in walk.floats if node.dtype is dtype]
+        members = [node.arg for node in expression.floats if node.dtype is dtype]
         held.append(
             from_host(np.array(members, f"uint{dtype.bits}").view(dtype.storage), dtype, device).arg
         )
@@ -498,7 +541,7 @@ def _run(plan: Plan, walk: _Walk, roots: Sequence[Node], device: str) -> None:
         for slot in step.frees:
             held[slot] = None
     if plan.error is not None:
-        _raise_index_errors(held[plan.error], walk, active)
+        _raise_index_errors(held[plan.error], expression, active)
     for root, slot in zip(roots, plan.results, strict=True):
         storage = held[slot] if slot >= 0 else Storage(device, 0)
         root.buffer = build.buffer(storage, root.dtype, root.shape)
@@ -523,12 +566,14 @@ def _launch(step: Step, buffers: list[Any], active: plugins.Active, debug: int) 
         )
 
 
-def _raise_index_errors(word: Storage | None, walk: _Walk, active: plugins.Active) -> None:
+def _raise_index_errors(
+    word: Storage | None, expression: _Expression, active: plugins.Active
+) -> None:
     assert word is not None
     out = np.zeros(1, np.int32)
     active.device.copy_out(word.raw, _bytes(out))
     if out[0]:
-        length, made = walk.checks[int(out[0]) - 1].arg
+        length, made = expression.checks[int(out[0]) - 1].arg
         raise IndexRangeError(
             f"index: a value is outside [-{length}, {length}) for an axis of {length} elements; "
             f"the index was used at {made}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import ref
 
 from coregrad.dtypes import DType
 from coregrad.ir.ops import Op
@@ -33,15 +33,30 @@ class Node:
         return f"<{self.op} {self.dtype.name}{list(self.shape)}>"
 
 
-_interned: WeakValueDictionary[tuple[Any, ...], Node] = WeakValueDictionary()
+class _Entry(ref[Node]):
+    """A weak reference that knows under which key its node stands in the table."""
+
+    __slots__ = ("key",)
+
+    key: tuple[Any, ...]
+
+
+_interned: dict[tuple[Any, ...], _Entry] = {}
+
+
+def _dropped(entry: _Entry) -> None:
+    if _interned.get(entry.key) is entry:
+        del _interned[entry.key]
 
 
 def intern(op: Op, src: tuple[Node, ...], arg: Any, dtype: DType, shape: Shape) -> Node:
     """The node with these fields. Sources are compared by identity, ``arg`` by equality."""
     key = (op, arg, dtype, shape, *map(id, src))
-    found = _interned.get(key)
-    if found is not None:
-        return found
+    entry = _interned.get(key)
+    if entry is not None:
+        found = entry()
+        if found is not None:
+            return found
     made = Node.__new__(Node)
     made.op = op
     made.src = src
@@ -49,7 +64,8 @@ def intern(op: Op, src: tuple[Node, ...], arg: Any, dtype: DType, shape: Shape) 
     made.dtype = dtype
     made.shape = shape
     made.buffer = None
-    _interned[key] = made
+    entry = _interned[key] = _Entry(made, _dropped)
+    entry.key = key
     return made
 
 

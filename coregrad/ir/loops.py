@@ -393,12 +393,17 @@ def _access(index: Index, var: Var | None, lanes: int) -> float:
     return 1.0 if step == 1 else 1.2 * lanes
 
 
-def total_work(body: Iterable[Stmt]) -> int:
-    """Scalar operations that one run of the block carries out."""
+def float_operations(body: Iterable[Stmt]) -> int:
+    """Arithmetic on floats that one run of the block carries out, each op counted once."""
     total = 0
     for stmt in body:
         if isinstance(stmt, Loop):
-            total += stmt.var.extent * total_work(stmt.body)
-        else:
-            total += 1
+            total += stmt.var.extent * float_operations(stmt.body)
+        elif isinstance(stmt, Update):
+            total += stmt.acc.dtype.is_float
+        elif isinstance(stmt, Instr):
+            total += stmt.dtype.is_float and stmt.op in _ARITHMETIC
     return total
+
+
+_ARITHMETIC = ops.UNARY_MATH | {ops.ADD, ops.MUL, ops.DIV, ops.MOD, ops.MAX}

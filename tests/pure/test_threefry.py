@@ -3,6 +3,7 @@
 import threading
 
 import numpy as np
+import oracle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +12,7 @@ from coregrad import dtypes
 from coregrad.api import random, threefry
 from coregrad.api.threefry import Generator
 from coregrad.ir import build
-from tests import oracle
+
 
 WORD = st.integers(0, 2**32 - 1)
 

@@ -300,16 +300,27 @@ class Program:
 
     def _pack_along_side(self, target: str, first: Operand, width: int, cut: Span) -> None:
         plan, packed, do = self.plan, self.plan.packed, self.do
-        lanes = min(packed.lanes, 1 << (width.bit_length() - 1))
-        for k, values in self._walk(self._k_spans(packed.k, cut)):
-            row = do.at(target, do.mul(k, plan.panel), self.scalar)
-            if width % plan.lanes:  # what stands behind the last element is multiplied, too
-                end = do.at(row, width // plan.lanes * plan.lanes, self.scalar)
-                self._store("zeroinitializer", plan.lanes, end)
+        lanes = min(packed.lanes, power(width))
+        spans = self._k_spans(packed.k, cut)
+        if width % plan.lanes:  # what stands behind the last element is multiplied, too
+            for k, _ in self._walk(spans):
+                end = do.add(do.mul(k, plan.panel), width // plan.lanes * plan.lanes)
+                self._store("zeroinitializer", plan.lanes, do.at(target, end, self.scalar))
+
+        def fill(k: Operand, group: Operand, values: Values) -> None:
+            value = self._value(packed.root, values, lanes, packed.axes[-1])
+            place = do.add(do.mul(k, plan.panel), group)
+            self._store(value, lanes, do.at(target, place, self.scalar))
+
+        if len(packed.axes) > 1:  # finding out where an element stands is dear: once for all k
             for group in self._cover(width, lanes):
                 side = self._indices(packed.axes, do.add(first, group))
-                value = self._value(packed.root, {**values, **side}, lanes, packed.axes[-1])
-                self._store(value, lanes, do.at(row, group, self.scalar))
+                for k, values in self._walk(spans):
+                    fill(k, group, {**values, **side})
+            return
+        for k, values in self._walk(spans):
+            for group in self._cover(width, lanes):
+                fill(k, group, {**values, packed.axes[0]: do.add(first, group)})
 
     def _pack_along_k(self, target: str, first: Operand, width: int, cut: Span) -> None:
         """Squares of lanes x lanes numbers are read row by row and stored column by column."""
@@ -570,13 +581,22 @@ class Program:
         plan, do = self.plan, self.do
         line = -(-width // plan.lanes) * plan.lanes
         lanes = self.output.vector_lanes(width, plan.lanes)
-        for i in self._each(rows):
-            row = do.at(sums, do.mul(i, line), self.scalar)
+        axes = self.output.vector_axes
+
+        def put(i: Operand, group: Operand, vector: Values) -> None:
+            source = do.at(sums, do.add(do.mul(i, line), group), self.scalar)
             scalar = self._indices(self.output.scalar_axes, do.add(start, i))
+            self._store_sums(source, {**scalar, **vector}, lanes, axes[-1])
+
+        if len(axes) > 1 and len(self.output.scalar_axes) == 1:
             for group in self._cover(width, lanes):
-                vector = self._indices(self.output.vector_axes, do.add(first, group))
-                source = do.at(row, group, self.scalar)
-                self._store_sums(source, {**scalar, **vector}, lanes, self.output.vector_axes[-1])
+                vector = self._indices(axes, do.add(first, group))
+                for i in self._each(rows):
+                    put(i, group, vector)
+            return
+        for i in self._each(rows):
+            for group in self._cover(width, lanes):
+                put(i, group, self._indices(axes, do.add(first, group)))
 
     def _store_columns(
         self, sums: str, start: Operand, rows: Operand, first: Operand, width: int

@@ -1,0 +1,46 @@
+"""What the numbers were measured on; no names of people, hosts or folders."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+
+def describe(threads: int) -> dict[str, Any]:
+    """Processor, cores, threads, memory, system and Python."""
+    return {
+        "processor": _processor(),
+        "cores": _cores(),
+        "threads": threads,
+        "memory_gib": _memory(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+    }
+
+
+def _processor() -> str:
+    lines = _lines("/proc/cpuinfo")
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _memory() -> float | None:
+    for line in _lines("/proc/meminfo"):
+        if line.startswith("MemTotal:"):
+            return round(int(line.split()[1]) / 2**20, 1)
+    return None
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return []
