@@ -44,7 +44,7 @@ def dim_or_axis(
     method: Callable[Concatenate[S, P], R],
 ) -> Callable[Concatenate[S, ...], R]:
     """Let callers write NumPy's words (axis, axes, keepdims) for PyTorch's (dim, dims, keepdim)."""
-    code = method.__code__  # type: ignore[attr-defined]
+    code = method.__code__
     taken = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + 1]
     names = {other: name for other, name in OTHER_NAMES.items() if name in taken}
     if "dim" not in names.values() and "dims" in taken:
@@ -525,8 +525,10 @@ class TensorBase:
         self.grad = None
 
     def register_hook(self, hook: Callable[[Any], Any]) -> Callable[[], None]:
-        """Call ``hook(gradient)`` when ``backward()`` gives this tensor one; what it returns (unless
-        None) is taken instead. Only for tensors of their own. Returns a function that removes it.
+        """Call ``hook(gradient)`` when ``backward()`` gives this tensor one; unless it returns
+        None, what it returns is taken instead. Only for tensors of their own.
+
+        Returns a function that removes the hook.
 
         >>> w = Tensor([1.0], requires_grad=True)
         >>> remove = w.register_hook(lambda g: g * 10)
@@ -555,7 +557,8 @@ class TensorBase:
         [2.0]
         """
         groups: dict[str, list[Node]] = {}
-        for tensor in (self, *others):
+        tensors: tuple[TensorBase, ...] = (self, *others)
+        for tensor in tensors:
             groups.setdefault(tensor.device, []).append(tensor.node)
         for device, nodes in groups.items():
             engine.realize(nodes, device)

@@ -47,7 +47,7 @@ class Casting(TensorBase):
         >>> Tensor([1.0]).bitcast("int32").tolist()
         [1065353216]
         """
-        wanted: DType = host.as_dtype(dtype)
+        wanted = host.as_dtype(dtype)
         check_dtype("bitcast", wanted, self.device)
         return self._make(build.bitcast(self.node, wanted))
 

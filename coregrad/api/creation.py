@@ -38,7 +38,7 @@ def _shape(name: str, given: tuple[Any, ...]) -> Shape:
 
 
 class Creation(Network):
-    """``Tensor.zeros(2, 3)`` and its relatives. All take ``dtype``, ``device``, ``requires_grad``."""
+    """``Tensor.zeros(2, 3)`` and its relatives, each with a dtype, a device and requires_grad."""
 
     @classmethod
     def full(
@@ -174,9 +174,7 @@ class Creation(Network):
         return cls._whole_range(numbers, wanted or default_int(where), where, requires_grad)
 
     @classmethod
-    def _whole_range(
-        cls, numbers: range, dtype: DType, device: str, requires_grad: Flag
-    ) -> Self:
+    def _whole_range(cls, numbers: range, dtype: DType, device: str, requires_grad: Flag) -> Self:
         """Integers as a lazy node, computed in a dtype that holds them all."""
         ends = (numbers[0], numbers[-1]) if numbers else (0, 0)
         if dtype.is_int and not dtype.min <= min(ends) <= max(ends) <= dtype.max:

@@ -14,7 +14,7 @@ import numpy as np
 
 from coregrad import dtypes
 from coregrad.api import special
-from coregrad.api.base import TensorBase, broadcast, promote
+from coregrad.api.base import TensorBase, broadcast, expand, promote
 from coregrad.api.casting import Casting
 from coregrad.errors import DTypeError, ShapeError
 from coregrad.ir import build
@@ -88,7 +88,7 @@ def _operator(name: str, make: Make, swapped: bool = False) -> Callable[[T, Any]
 
     def method(self: T, other: Any) -> T:
         if not isinstance(other, OPERANDS):
-            return NotImplemented
+            return NotImplemented  # type: ignore[no-any-return]
         return self._binary(name, make, other, swapped)
 
     return method
@@ -99,7 +99,7 @@ def _comparison(name: str) -> Callable[[T, Any], T]:
 
     def method(self: T, other: Any) -> T:
         if not isinstance(other, OPERANDS):
-            return NotImplemented
+            return NotImplemented  # type: ignore[no-any-return]
         return _compare(self, name, other)
 
     return method
@@ -109,10 +109,10 @@ def _compare(x: T, name: str, other: Any) -> T:
     """A comparison. A Python int outside the dtype is compared as the number that it is."""
     make, python = COMPARISONS[name]
     dtype = x._node.dtype
-    if dtype.is_int and isinstance(other, (int, np.integer)):
-        if not dtype.min <= other <= dtype.max:
-            answer = python(0, int(other))  # every value of the dtype lies on 0's side of it
-            return x._with(build.const(answer, dtypes.bool_, x.shape), False)
+    whole = dtype.is_int and isinstance(other, (int, np.integer))
+    if whole and not dtype.min <= other <= dtype.max:
+        answer = python(0, int(other))  # every value of the dtype lies on 0's side of it
+        return x._with(build.const(answer, dtypes.bool_, x.shape), False)
     return x._binary(name, make, other)
 
 
@@ -121,8 +121,9 @@ def _in_place(name: str) -> Callable[[T, Any], T]:
 
     def method(self: T, other: Any) -> T:
         if not isinstance(other, OPERANDS):
-            return NotImplemented
-        return getattr(self, name)(other)  # type: ignore[no-any-return]
+            return NotImplemented  # type: ignore[no-any-return]
+        result: T = getattr(self, name)(other)
+        return result
 
     return method
 
@@ -753,7 +754,7 @@ class Elementwise(Casting):
         """
         return self._binary("minimum", _minimum, other)
 
-    def clamp(self, min: Any = None, max: Any = None) -> Self:  # noqa: A002 (PyTorch's names)
+    def clamp(self, min: Any = None, max: Any = None) -> Self:
         """Moved into [min, max]; NaN stays, the gradient passes where nothing was moved.
 
         >>> Tensor([-1.0, 0.5, 7.0]).clamp(0, 1).tolist()
@@ -777,11 +778,12 @@ class Elementwise(Casting):
         [5.0, 15.0]
         """
         right = self._make(self._like("lerp", end).node, *_tensors(end))
+        part = self._make(self._like("lerp", weight).node, *_tensors(weight))
         step = right - self
-        near_start = self + step * weight
-        if not isinstance(weight, TensorBase):
-            return near_start if abs(weight) < 0.5 else right - step * (1 - weight)
-        return near_start.where(weight.abs() < 0.5, right - step * (1 - weight))  # type: ignore[attr-defined]
+        near_start, near_end = self + step * part, right - step * (1 - part)
+        if isinstance(weight, TensorBase):
+            return near_start.where(part.abs() < 0.5, near_end)
+        return near_start if abs(weight) < 0.5 else near_end
 
     def where(self, condition: Any, other: Any) -> Self:
         """``self`` where the condition holds, else ``other``: PyTorch's argument order.
@@ -826,8 +828,8 @@ class Elementwise(Casting):
             return self
         largest = special.largest(self.dtype)
         x = self.masked_fill(self.isnan(), nan)
-        x = x.masked_fill(self == math.inf, largest if posinf is None else posinf)
-        return x.masked_fill(self == -math.inf, -largest if neginf is None else neginf)
+        x = x.masked_fill(self.eq(math.inf), largest if posinf is None else posinf)
+        return x.masked_fill(self.eq(-math.inf), -largest if neginf is None else neginf)
 
     def logaddexp(self, other: Any) -> Self:
         """``log(exp(self) + exp(other))`` without overflow.
@@ -1049,7 +1051,7 @@ class Elementwise(Casting):
         """
         return self._in_place("pow_", self.pow(exponent), exponent)
 
-    def clamp_(self, min: Any = None, max: Any = None) -> Self:  # noqa: A002
+    def clamp_(self, min: Any = None, max: Any = None) -> Self:
         """:meth:`clamp` in place.
 
         >>> Tensor([3.0]).clamp_(max=2).tolist()
@@ -1085,8 +1087,8 @@ class Elementwise(Casting):
                 f"fill_: the value has shape {given.shape}; give a number or a 0-d tensor, or use "
                 "copy_"
             )
-        node = broadcast("fill_", build.cast(given.node, self.dtype), build.const_like(self.node, 0))
-        return self._update("fill_", node[0], *_tensors(value))
+        number = build.cast(given.node, self.dtype)
+        return self._update("fill_", expand(number, self.shape), *_tensors(value))
 
     def zero_(self) -> Self:
         """Every element becomes 0.

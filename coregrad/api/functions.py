@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from coregrad.api.base import TensorBase, broadcast_shapes, dim_or_axis, join, promote
+from coregrad.api.base import broadcast_shapes
 from coregrad.api.tensor import Tensor
 from coregrad.errors import ShapeError
 
@@ -41,8 +41,8 @@ softmax, log_softmax, logsumexp = Tensor.softmax, Tensor.log_softmax, Tensor.log
 
 reshape, permute, transpose, flip = Tensor.reshape, Tensor.permute, Tensor.transpose, Tensor.flip
 squeeze, unsqueeze, flatten, roll = Tensor.squeeze, Tensor.unsqueeze, Tensor.flatten, Tensor.roll
-movedim, swapaxes, tile, narrow = Tensor.movedim, Tensor.swapaxes, Tensor.tile, Tensor.narrow
-broadcast_to, split, chunk, unbind = Tensor.broadcast_to, Tensor.split, Tensor.chunk, Tensor.unbind
+movedim, swapaxes, tile, narrow = Tensor.movedim, Tensor.transpose, Tensor.tile, Tensor.narrow
+broadcast_to, split, chunk, unbind = Tensor.expand, Tensor.split, Tensor.chunk, Tensor.unbind
 tril, triu, diag, diagonal = Tensor.tril, Tensor.triu, Tensor.diag, Tensor.diagonal
 repeat_interleave, select, nonzero = Tensor.repeat_interleave, Tensor.select, Tensor.nonzero
 gather, scatter, scatter_add = Tensor.gather, Tensor.scatter, Tensor.scatter_add
@@ -99,7 +99,7 @@ def _some(name: str, tensors: Sequence[Tensor]) -> list[Tensor]:
     return found
 
 
-def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:  # noqa: A002
+def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     """``input`` where the condition holds, else ``other``; with a condition alone, where it holds.
 
     Both may be tensors or numbers. Raises DTypeError unless the condition is bool.
@@ -112,7 +112,7 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:  # no
     if isinstance(input, Tensor):
         return input.where(condition, other)
     if isinstance(other, Tensor):
-        return other._like("where", input).where(condition, other)
+        return other.where(condition.logical_not(), input)
     chosen = Tensor(input, device=condition.device, requires_grad=False)
     return chosen.where(condition, Tensor(other, device=condition.device, requires_grad=False))
 
@@ -139,7 +139,7 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 
 def allclose(
-    input: Tensor,  # noqa: A002 (PyTorch's name)
+    input: Tensor,
     other: Tensor,
     rtol: float = 1e-5,
     atol: float = 1e-8,
@@ -153,7 +153,7 @@ def allclose(
     return bool(input.isclose(other, rtol, atol, equal_nan).all())
 
 
-def equal(input: Tensor, other: Tensor) -> bool:  # noqa: A002 (PyTorch's name)
+def equal(input: Tensor, other: Tensor) -> bool:
     """Whether two tensors have the same shape and equal elements.
 
     >>> equal(Tensor([1, 2]), Tensor([1, 2])), equal(Tensor([1]), Tensor([1, 1]))
@@ -171,7 +171,7 @@ def is_tensor(value: object) -> bool:
     return isinstance(value, Tensor)
 
 
-def numel(input: Tensor) -> int:  # noqa: A002 (PyTorch's name)
+def numel(input: Tensor) -> int:
     """How many elements there are.
 
     >>> numel(Tensor([[1, 2]]))

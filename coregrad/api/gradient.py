@@ -53,9 +53,11 @@ def _seed(name: str, root: TensorBase, gradient: Any) -> Node:
 
 def _sources(node: Node) -> Sequence[Node]:
     """Where a gradient may pass on to."""
-    if autodiff.VJPS[node.op] is None or not node.dtype.is_float:
+    if not node.dtype.is_float:
         return ()
-    return node.src[1:] if node.op is ops.CUSTOM else node.src
+    if node.op is ops.CUSTOM:
+        return node.src[1:]
+    return node.src if autodiff.VJPS[node.op] else ()
 
 
 def _leaves(roots: Sequence[Node]) -> list[Node]:
@@ -74,8 +76,9 @@ def _takers(root: Node) -> dict[TensorBase, list[Node]]:
     takers = firm or {t: leaves for t, leaves in owners.items() if t._requires_grad is None}
     if not takers:
         raise GradientError(
-            "backward: no tensor under this one takes a gradient (all are gone, detached, made "
-            "under no_grad, integers, or have requires_grad=False); make one with requires_grad=True"
+            "backward: no tensor under this one takes a gradient: all are gone, detached, made "
+            "under no_grad, integers, or have requires_grad=False; make one with "
+            "requires_grad=True"
         )
     return takers
 
@@ -208,7 +211,7 @@ def _gradient_of(
     create_graph: bool = False,
     allow_unused: bool = False,
 ) -> tuple[Any, ...]:
-    """PyTorch's form. ``retain_graph`` has no meaning here: graphs stay while somebody holds them."""
+    """PyTorch's form. ``retain_graph`` has no meaning: graphs stay while somebody holds them."""
     roots = [outputs] if isinstance(outputs, TensorBase) else list(outputs)
     wanted = [inputs] if isinstance(inputs, TensorBase) else list(inputs)
     seeds = [grad_outputs] if isinstance(grad_outputs, TensorBase) else grad_outputs

@@ -97,7 +97,9 @@ def _item(x: TensorBase, item: Any) -> Any:
     if item is None or item is Ellipsis or isinstance(item, (slice, TensorBase)):
         return item
     if isinstance(item, (bool, np.bool_)):
-        raise IndexRangeError("index: True and False index nothing here; use a mask or unsqueeze(0)")
+        raise IndexRangeError(
+            "index: True and False index nothing here; use a mask or unsqueeze(0)"
+        )
     if isinstance(item, (int, np.integer)):
         return int(item)
     if isinstance(item, (list, tuple, range, np.ndarray)):
@@ -148,15 +150,15 @@ def _lay_tensor(x: TensorBase, key: Key, item: TensorBase) -> None:
     if item.dtype is not dtypes.bool_:
         if not item.dtype.is_int:
             raise DTypeError(
-                f"index: a {item.dtype.name} tensor is no index; cast it to int64, or compare it to "
-                "make a mask"
+                f"index: a {item.dtype.name} tensor is no index; cast it to int64, or compare it "
+                "to make a mask"
             )
         key.tensors[len(key.basic)] = item
         key.take(x.shape[axis])
         return
     if item.shape != x.shape[axis : axis + item.ndim]:
         raise ShapeError(
-            f"index: a mask of shape {item.shape} does not fit the axes from {axis} of shape {x.shape}"
+            f"index: a mask of shape {item.shape} does not fit shape {x.shape} from axis {axis} on"
         )
     for places in np.nonzero(item.numpy()):
         key.tensors[len(key.basic)] = TensorBase(places, device=x.device, requires_grad=False)
@@ -198,7 +200,9 @@ def _known(node: Node, device: str) -> Array | None:
     """The values of a node that are on the host already."""
     found = engine.resolve(node)
     if found.op is ops.CONST:
-        return np.asarray([dtypes.from_bits(found.arg, found.dtype)] if math.prod(node.shape) else [])
+        return np.asarray(
+            [dtypes.from_bits(found.arg, found.dtype)] if math.prod(node.shape) else []
+        )
     if found.op is ops.BUFFER and host_memory(device):
         return engine.read(found, device)
     return None
@@ -380,9 +384,7 @@ class Indexing(Movement):
         node = self.node
         wide = build.reshape(mask.node, mask.shape + (1,) * (self.ndim - mask.ndim))
         number = expand_node(build.reshape(value.node, ()), node.shape)
-        self._update(
-            "setitem", build.where(expand_node(wide, node.shape), number, node), value
-        )
+        self._update("setitem", build.where(expand_node(wide, node.shape), number, node), value)
 
     def _scattered(self, node: Node, key: Key, value: TensorBase) -> Node:
         found = lookup(self, node.shape, key.tensors)
@@ -446,9 +448,7 @@ class Indexing(Movement):
         return flat_positions(indices, shape, dtype)
 
     @dim_or_axis
-    def scatter(
-        self, dim: int, index: TensorBase, src: Any, reduce: str | None = None
-    ) -> Self:
+    def scatter(self, dim: int, index: TensorBase, src: Any, reduce: str | None = None) -> Self:
         """``out[index[i][j]][j] = src[i][j]`` for dim 0, and so on; the last one stays.
 
         ``src`` is a tensor or a number; ``reduce`` may be "add" or "multiply".
@@ -477,9 +477,7 @@ class Indexing(Movement):
             return src
         return self._with(build.const(src, self.dtype, index.shape), False)
 
-    def _scatter(
-        self, name: str, kind: str, dim: int, index: TensorBase, src: TensorBase
-    ) -> Self:
+    def _scatter(self, name: str, kind: str, dim: int, index: TensorBase, src: TensorBase) -> Self:
         places = self._places(name, dim, index)
         value = _covered(name, self, index, src)
         count = index.numel()
@@ -609,7 +607,8 @@ class Indexing(Movement):
         axis = self._dim("index_add", dim)
         if source.dtype is not self.dtype:
             raise DTypeError(
-                f"index_add: the source is {source.dtype.name}, the tensor {self.dtype.name}; cast one"
+                f"index_add: the source is {source.dtype.name}, the tensor {self.dtype.name}; "
+                "cast one of them"
             )
         found = lookup(self, self.shape, {axis: index})
         order = found.result_order()

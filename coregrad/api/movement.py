@@ -60,7 +60,8 @@ class Movement(Elementwise):
         >>> Tensor([1, 2, 3, 4]).reshape(2, -1).tolist()
         [[1, 2], [3, 4]]
         """
-        return self._make(build.reshape(self.node, self._inferred("reshape", sizes("reshape", shape))))
+        wanted = self._inferred("reshape", sizes("reshape", shape))
+        return self._make(build.reshape(self.node, wanted))
 
     def _inferred(self, name: str, shape: Shape) -> Shape:
         if -1 not in shape:
@@ -154,7 +155,7 @@ class Movement(Elementwise):
         return self._make(build.reshape(self.node, shape))
 
     def expand(self, *shape: Any) -> Self:
-        """Axes of size 1 repeated, new axes in front; -1 keeps a size. ShapeError if it does not fit.
+        """Axes of size 1 repeated, new axes in front; -1 keeps a size. ShapeError if they misfit.
 
         >>> Tensor([[1], [2]]).expand(2, 3).tolist()
         [[1, 1, 1], [2, 2, 2]]
@@ -263,7 +264,8 @@ class Movement(Elementwise):
         >>> Tensor([1, 2, 3]).flip(0).tolist()
         [3, 2, 1]
         """
-        return self._make(build.flip(self.node, [self._dim("flip", d) for d in sizes("flip", dims)]))
+        axes = [self._dim("flip", d) for d in sizes("flip", dims)]
+        return self._make(build.flip(self.node, axes))
 
     @dim_or_axis
     def roll(self, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Self:
@@ -292,7 +294,9 @@ class Movement(Elementwise):
         [[2, 3], [5, 6]]
         """
         if len(ranges) != self.ndim:
-            raise ShapeError(f"shrink: {len(ranges)} ranges for shape {self.shape}; give one per axis")
+            raise ShapeError(
+                f"shrink: {len(ranges)} ranges for shape {self.shape}; give one per axis"
+            )
         pairs = [(0, n) if r is None else r for r, n in zip(ranges, self.shape, strict=True)]
         return self._make(build.shrink(self.node, pairs))
 
@@ -431,7 +435,8 @@ class Movement(Elementwise):
     def _triangle(self, name: str, diagonal: int, lower: bool) -> Self:
         if self.ndim < 2:
             raise ShapeError(f"{name}: shape {self.shape} has fewer than two axes")
-        rows, columns = _rows_and_columns(*self.shape[-2:], diagonal)
+        height, width = self.shape[-2:]
+        rows, columns = _rows_and_columns(height, width, diagonal)
         kept = build.le(columns, rows) if lower else build.le(rows, columns)
         node = self.node
         return self._make(
@@ -554,7 +559,7 @@ class Movement(Elementwise):
         """
         if indexing not in ("ij", "xy"):
             raise ValueError(f"meshgrid: indexing {indexing!r}; use 'ij' or 'xy'")
-        vectors = [self, *others]
+        vectors: list[TensorBase] = [self, *others]
         rank = len(vectors)
         places = list(range(rank))
         if indexing == "xy" and rank > 1:
@@ -604,9 +609,7 @@ def _main_diagonal(x: Node) -> Node:
 
 def _rows_and_columns(rows: int, columns: int, diagonal: int) -> tuple[Node, Node]:
     """Row + diagonal and column of every element of a matrix."""
-    down = build.add(
-        build.iota(rows, dtypes.int32), build.const(diagonal, dtypes.int32, (rows,))
-    )
+    down = build.add(build.iota(rows, dtypes.int32), build.const(diagonal, dtypes.int32, (rows,)))
     across = build.iota(columns, dtypes.int32)
     shape = (rows, columns)
     return expand_node(build.reshape(down, (rows, 1)), shape), expand_node(across, shape)

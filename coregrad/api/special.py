@@ -293,7 +293,7 @@ def remainder(a: Node, b: Node) -> Node:
 def floor_divide(a: Node, b: Node) -> Node:
     """The quotient rounded down; integers: 0 where b is 0."""
     if a.dtype is dtypes.bool_:
-        raise DTypeError("floor_divide: bool tensors have no quotient; cast them to an integer dtype")
+        raise DTypeError("floor_divide: bool tensors have no quotient; cast them to integers")
     if a.dtype.is_float:
         return _floor_divide_floats(a, b)
     quotient = build.idiv(a, b)
@@ -417,7 +417,8 @@ def atan2(y: Node, x: Node) -> Node:
     y, x = floating(y), floating(x)
     both = build.and_(isinf(y), isinf(x))
     one = _k(x, 1)
-    ratio = build.div(build.where(both, copysign(one, y), y), build.where(both, copysign(one, x), x))
+    top = build.where(both, copysign(one, y), y)
+    ratio = build.div(top, build.where(both, copysign(one, x), x))
     origin = build.and_(_is(x, 0), _is(y, 0))
     angle = build.where(origin, _mul(y, 0), atan(ratio))  # keeps the sign of y
     turned = build.add(angle, copysign(_k(y, math.pi), y))
@@ -439,7 +440,7 @@ def _exp2_value(x: Node) -> Node:
     return _scaled(whole, build.cast(n, form.integer))
 
 
-exp2 = _wide(_with_slope(_exp2_value, lambda x: _mul(exp2(x), math.log(2))))
+exp2: Function = _wide(_with_slope(_exp2_value, lambda x: _mul(exp2(x), math.log(2))))
 
 
 EXPM1 = _taylor(11, 17, lambda n: 1 / math.factorial(n + 1))  # up to 0.7: below half an ulp
@@ -498,8 +499,8 @@ def _half_exp(a: Node) -> Node:
     return build.mul(_mul(root, 0.5), root)
 
 
-sinh = _wide(_with_slope(_sinh_value, lambda x: cosh(x)))
-cosh = _wide(_with_slope(_cosh_value, lambda x: sinh(x)))
+sinh: Function = _wide(_with_slope(_sinh_value, lambda x: cosh(x)))
+cosh: Function = _wide(_with_slope(_cosh_value, lambda x: sinh(x)))
 
 
 def _falling_exp(x: Node) -> Node:
@@ -668,7 +669,7 @@ def constant_power(x: Node, exponent: float) -> Node:
 def _whole_power(x: Node, n: int) -> Node:
     if n < 0:
         raise DTypeError(
-            f"pow: an integer tensor to the power {n} is no integer; cast the tensor to a float dtype"
+            f"pow: an integer tensor to the power {n} is no integer; cast it to a float dtype"
         )
     return _repeated(x, n) if n else _k(x, 1)
 
@@ -897,7 +898,8 @@ def _falling_square(a: Node, factor: float) -> Node:
     """exp(-factor*a*a), factor a power of two; a*a in two parts, or its rounding would show."""
     head = _head(a)
     rest = build.mul(build.sub(a, head), build.add(a, head))
-    return build.mul(build.exp(_mul(build.mul(head, head), -factor)), build.exp(_mul(rest, -factor)))
+    main = build.exp(_mul(build.mul(head, head), -factor))
+    return build.mul(main, build.exp(_mul(rest, -factor)))
 
 
 def _far(a: Node, end: float) -> Node:

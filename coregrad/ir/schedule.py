@@ -199,7 +199,8 @@ class Scheduler:
             return False  # something between the two needs the one and is needed by the other
         if any(o.op is ops.SCATTER for o in (*a.outputs, *b.outputs)):
             return False
-        if any(place.contraction(g.found) for g in (a, b)):
+        epilogue = not b.found.reductions and not set(a.outputs).isdisjoint(b.found.sources)
+        if not epilogue and any(place.contraction(g.found) for g in (a, b)):
             return False
         if len(a.found.params) + len(b.found.params) > self.limits.max_buffers:
             return False
@@ -210,7 +211,7 @@ class Scheduler:
         if not any(math.prod(n.shape) >= size for n in shared):
             return False
         sizes = [sorted(_iterations(r.vars) for r in g.found.reductions) for g in (a, b)]
-        return sizes[0][:1] == sizes[1][:1]
+        return epilogue or sizes[0][:1] == sizes[1][:1]
 
     def _try(self, outputs: list[Node]) -> _Group | None:
         """The group with all these outputs, if nothing speaks against it."""

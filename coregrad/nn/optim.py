@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 from coregrad import dtypes
+from coregrad.api.grad_mode import no_grad
 from coregrad.api.tensor import Tensor
 from coregrad.dtypes import DType
 from coregrad.errors import CoregradError, DataError, DTypeError, GradientError, ShapeError
@@ -104,7 +105,7 @@ class Optimizer:
                 f"{type(self).__name__}.step: no parameter has a gradient; call backward() on a "
                 "loss that depends on them first"
             )
-        with Tensor.no_grad():
+        with no_grad():
             touched = self._begin()
             for i in moving:
                 touched += self._move(i)
@@ -319,7 +320,7 @@ def clip_grad_norm_(
     limit = _not_negative("max_norm", max_norm, "clip_grad_norm_")
     if not having:
         return _number(0.0, None)
-    with Tensor.no_grad():
+    with no_grad():
         norms = [p.grad.cast(_work_dtype(p)).norm(norm_type).to(having[0].device) for p in having]
         total = Tensor.stack(*norms).norm(norm_type) if len(norms) > 1 else norms[0]
         # PyTorch's 1e-6 keeps a norm of 0 from dividing.

@@ -30,7 +30,10 @@ SUMS_BYTES = 160 << 10
 BLOCK = 512  # steps of k at a time, where k has to be cut
 CHUNKS = 4  # per thread at least, so that none waits long for the others
 PAGE, WAYS = 4096, 8  # of the first-level cache: lines a page apart share a set of 8
-SMALLEST = 4  # a side with fewer elements is a matrix-vector product: loops do as well
+# Below these the generic loops were measured as fast or faster (products of 2 to 1024 elements a
+# side, one thread), and they compile sooner: steps of k, multiply-adds of one product and of all,
+# and rows of the scalar side where the other has to be transposed first.
+LEAST_STEPS, LEAST_PRODUCT, LEAST_WORK, LEAST_ROWS = 12, 2048, 32768, 5
 STRIDED = 1.5  # cycles of loading one number that is not next to the one before
 TRANSPOSED = 0.4  # cycles per number turned around in registers
 
@@ -256,7 +259,10 @@ def choose(contraction: Contraction, machine: Machine) -> Plan | None:
     dtype = c.acc.dtype
     if c.acc.kind != "add" or dtype not in (float32, float64):
         return None
-    if min(_elements(c.m), _elements(c.n)) < SMALLEST or not c.k:
+    product = _elements(c.m) * _elements(c.n) * _elements(c.k)
+    if _elements(c.k) < LEAST_STEPS or product < LEAST_PRODUCT:
+        return None
+    if product * _elements(c.batch) < LEAST_WORK:
         return None
     found = [
         plan
@@ -266,7 +272,10 @@ def choose(contraction: Contraction, machine: Machine) -> Plan | None:
         )
         for plan in _plans(c, vector, vector_axes, scalar, scalar_axes, machine)
     ]
-    return min(found, key=lambda plan: plan.cost, default=None)
+    best = min(found, key=lambda plan: plan.cost, default=None)
+    if best is not None and best.packed.along_k and _elements(best.tile.axes) < LEAST_ROWS:
+        return None
+    return best
 
 
 def _elements(axes: Sequence[Var]) -> int:
@@ -293,7 +302,9 @@ def _plans(
     output = _output_cost(c, vector_axes)
     for block in _blocks(read, tile, k, lanes, dtype) if read.copied else [tile]:
         draft = Plan(c.batch, packed, read, tile, block, k, vectors, 1, 1, lanes, dtype, inf)
-        yield _chunked(draft, speed, output, machine)
+        plan = _chunked(draft, speed, output, machine)
+        if plan.cost < inf:  # else its sums do not fit
+            yield plan
 
 
 # ---- the operands ------------------------------------------------------------------------------
@@ -355,7 +366,7 @@ def _packed(
     side, last = axes[-1], inner[-1] if inner else None
     along_k = (
         last is not None
-        and last.extent - (last is k.axes[k.at]) >= SMALLEST
+        and _least(k, last) >= 4
         and _unit(fragment, last) > _unit(fragment, side)
     )
     if along_k:
