@@ -8,11 +8,11 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import importlib.util
+import os
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-
 from workload import Array, Compute, Step
 
 
@@ -115,8 +115,7 @@ class Tinygrad(Library):
     name = distribution = "tinygrad"
 
     def tensor(self, array: Array, requires_grad: bool = False) -> Any:
-        made = self.module.Tensor(np.ascontiguousarray(array)).realize()
-        return made.requires_grad_(True) if requires_grad else made
+        return self.module.Tensor(array).realize()  # every floating tensor takes gradients
 
     def array(self, result: Any) -> Array:
         return np.asarray(result.numpy() if hasattr(result, "numpy") else result)
@@ -153,7 +152,8 @@ def environment(threads: int) -> dict[str, str]:
         "OPENBLAS_NUM_THREADS",
         "NUM_CPU_THREADS",  # tinygrad
     )
-    return {name: str(threads) for name in names}
+    device = os.environ.get("COREGRAD_DEVICE", "cpu")  # named: one that is missing must not do
+    return {"COREGRAD_DEVICE": device, **{name: str(threads) for name in names}}
 
 
 def empty_caches(folder: str) -> dict[str, str]:

@@ -75,10 +75,8 @@ def load_backend(info: BackendInfo) -> tuple[Backend, Hooks]:
     try:
         factory = getattr(importlib.import_module(module), attribute)
     except ImportError as error:
-        if error.name and f"{module}.".startswith(f"{error.name}."):  # the plugin's own module
-            raise ContractError(
-                f"it has no module {module}, which its BackendInfo names"
-            ) from error
+        if error.name and error.name.partition(".")[0] == module.partition(".")[0]:
+            raise ContractError(f"its own code cannot be imported: {error}") from error
         raise BackendUnavailable(f"cannot import {module}: {error}") from error
     except AttributeError as error:
         raise ContractError(f"{module} has no {attribute}, which its BackendInfo names") from error

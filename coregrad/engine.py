@@ -378,9 +378,11 @@ def _compile(
             made[node] = build.buffer(token, node.dtype, node.shape)
         elif node in opened:
             made[node] = opened[node]
-        elif math.prod(node.shape) == 0:
-            made[node] = build.const(0, node.dtype, node.shape)
         else:
+            src = tuple(made[s] for s in expression.walk.sources_of(node))
+            made[node] = graph.intern(node.op, src, node.arg, node.dtype, node.shape)
+        if math.prod(node.shape) == 0:  # no memory: not even an empty buffer can be an argument
+            made[node] = build.const(0, node.dtype, node.shape)
             src = tuple(made[s] for s in expression.walk.sources_of(node))
             made[node] = graph.intern(node.op, src, node.arg, node.dtype, node.shape)
     targets = split.split(simplify.simplify([made[r] for r in roots]))

@@ -17,7 +17,7 @@ import sys
 import time
 from pathlib import Path
 
-from coregrad import Tensor, nn
+from coregrad import Tensor, nn, no_grad
 
 DATA = Path(__file__).resolve().parent / "data" / "mnist"
 TARGET = 0.98
@@ -51,7 +51,7 @@ def train_step(model, optim, X, Y, batch):
 def test_accuracy(model, X, Y, batch=1000):
     model.eval()
     right = 0
-    with Tensor.no_grad():
+    with no_grad():
         for start in range(0, X.shape[0], batch):
             x, y = X[start : start + batch], Y[start : start + batch]
             right += (model(x.float() / 255).argmax(1) == y).sum().item()

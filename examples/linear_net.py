@@ -11,7 +11,7 @@ from coregrad import Tensor, nn
 
 DATA = Path(__file__).resolve().parent / "data" / "mnist"
 TARGET = 0.90
-STEPS = 200
+STEPS = 400
 BATCH = 128
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from coregrad import Tensor, nn
+from coregrad import Tensor, nn, no_grad
 
 DATA = Path(__file__).resolve().parent / "data" / "mnist"
 TARGET = 0.97
@@ -48,7 +48,7 @@ def train_epoch(model, optim, X, Y, batch, order, label):
 
 
 def accuracy(model, X, Y):
-    with Tensor.no_grad():
+    with no_grad():
         guess = model(X.float() / 255).argmax(1)
         return (guess == Y).float().mean().item()
 

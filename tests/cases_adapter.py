@@ -1,4 +1,4 @@
-"""coregrad for the runner of small inputs from public bug reports; it holds no cases and no answers.
+"""coregrad for the runner of small inputs from public bug reports; it has no cases of its own.
 
 The runner's folder is named by COREGRAD_CASES. Most names are PyTorch's and are inherited: here is
 only what is spelled differently, and what coregrad does not have, which is said and never imitated.
@@ -62,8 +62,20 @@ class Coregrad(Torch):
         x.grad = Tensor(a, dtype=x.dtype)
 
     def clip_grad_norm(self, ps, n, error_if_nonfinite=False):
-        clip = coregrad.nn.optim.clip_grad_norm_
-        return clip(ps, n, error_if_nonfinite=error_if_nonfinite)
+        if error_if_nonfinite:
+            self._lacks("error_if_nonfinite in clip_grad_norm_")
+        return coregrad.nn.optim.clip_grad_norm_(ps, n)
+
+    def SGD(self, ps, lr, momentum=0.0, weight_decay=0.0, nesterov=False):  # noqa: N802
+        return coregrad.nn.optim.SGD(
+            ps, lr=lr, momentum=momentum, weight_decay=weight_decay, nesterov=nesterov
+        )
+
+    def Adam(self, ps, lr, eps=1e-8, weight_decay=0.0):  # noqa: N802
+        return coregrad.nn.optim.Adam(ps, lr=lr, eps=eps, weight_decay=weight_decay)
+
+    def AdamW(self, ps, lr, weight_decay=0.01):  # noqa: N802
+        return coregrad.nn.optim.AdamW(ps, lr=lr, weight_decay=weight_decay)
 
     def realize(self, *xs):
         coregrad.realize(*xs)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-
 from libraries import Library
 from workload import SEED, Array, Results, Steady, Step
 
@@ -69,7 +68,7 @@ def with_coregrad(library: Library, network: Network) -> Train:
             return x.sequential(self.layers)
 
     model = Model()
-    with Tensor.no_grad():
+    with coregrad.no_grad():
         layers = weighted(model.layers)
         for layer, (weight, bias) in zip(layers, start(shapes_of(layers)), strict=True):
             layer.weight.assign(Tensor(weight))

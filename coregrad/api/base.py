@@ -12,6 +12,7 @@ default of floating tensors, takes a gradient when no tensor under ``backward()`
 from __future__ import annotations
 
 import functools
+import inspect
 import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar
@@ -45,10 +46,12 @@ def dim_or_axis(
 ) -> Callable[Concatenate[S, ...], R]:
     """Let callers write NumPy's words (axis, axes, keepdims) for PyTorch's (dim, dims, keepdim)."""
     code = method.__code__
-    taken = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + 1]
+    count = code.co_argcount + code.co_kwonlyargcount
+    taken = code.co_varnames[:count]
     names = {other: name for other, name in OTHER_NAMES.items() if name in taken}
-    if "dim" not in names.values() and "dims" in taken:
-        names["axis"] = names["dim"] = "dims"
+    spread = code.co_varnames[count : count + bool(code.co_flags & inspect.CO_VARARGS)]
+    if "dims" in (*taken, *spread):
+        names |= dict.fromkeys(("axis", "axes", "dim"), "dims")
 
     @functools.wraps(method)
     def renamed(self: S, /, *args: Any, **kwargs: Any) -> R:
@@ -56,6 +59,8 @@ def dim_or_axis(
             if names[other] in kwargs:
                 raise TypeError(f"{method.__name__}: give {names[other]} or {other}, not both")
             kwargs[names[other]] = kwargs.pop(other)
+        if "dims" in spread and "dims" in kwargs:
+            args = (*args, kwargs.pop("dims"))
         return method(self, *args, **kwargs)
 
     return renamed
@@ -94,6 +99,9 @@ def expand(node: Node, shape: Shape) -> Node:
 
 def broadcast(name: str, *nodes: Node) -> list[Node]:
     """The nodes expanded to their common shape."""
+    first, last = nodes[0], nodes[-1]
+    if len(nodes) == 2 and first.shape[len(first.shape) - len(last.shape) :] == last.shape:
+        return [first, expand(last, first.shape)]  # the common case: a bias, a number
     shape = broadcast_shapes(name, *(n.shape for n in nodes))
     return [expand(n, shape) for n in nodes]
 
@@ -285,6 +293,8 @@ class TensorBase:
         """Called by the engine when it has computed this tensor along with others."""
 
     def _check_device(self, name: str, other: TensorBase) -> None:
+        if not isinstance(other, TensorBase):
+            raise TypeError(f"{name}: {other!r} is no tensor; make one of it with Tensor(...)")
         if other.device != self.device:
             raise DeviceError(
                 f"{name}: tensors on {self.device!r} and {other.device!r}; move one with "

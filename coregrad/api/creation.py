@@ -59,6 +59,8 @@ class Creation(Network):
         """
         if isinstance(fill_value, TensorBase):
             fill_value = fill_value.item()
+        if not isinstance(fill_value, (bool, int, float, np.generic)):
+            raise TypeError(f"full: {fill_value!r} is no number; give a bool, int or float")
         where = Device.canonicalize(device)
         wanted = _number_dtype(fill_value, where) if dtype is None else host.as_dtype(dtype)
         value = fill_value.item() if isinstance(fill_value, np.generic) else fill_value

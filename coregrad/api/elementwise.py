@@ -5,10 +5,11 @@ Promotion is PyTorch's. Functions whose digits need care live in :mod:`coregrad.
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 T = TypeVar("T", bound=TensorBase)
+P = ParamSpec("P")
 Make = Callable[[Node, Node], Node]
 OPERANDS = (TensorBase, int, float, np.ndarray, np.generic)
 
@@ -109,7 +111,7 @@ def _compare(x: T, name: str, other: Any) -> T:
     """A comparison. A Python int outside the dtype is compared as the number that it is."""
     make, python = COMPARISONS[name]
     dtype = x._node.dtype
-    whole = dtype.is_int and isinstance(other, (int, np.integer))
+    whole = not dtype.is_float and isinstance(other, (int, np.integer))
     if whole and not dtype.min <= other <= dtype.max:
         answer = python(0, int(other))  # every value of the dtype lies on 0's side of it
         return x._with(build.const(answer, dtypes.bool_, x.shape), False)
@@ -126,6 +128,22 @@ def _in_place(name: str) -> Callable[[T, Any], T]:
         return result
 
     return method
+
+
+def _rounded_once(method: Callable[Concatenate[T, P], T]) -> Callable[Concatenate[T, P], T]:
+    """For functions made of several operations: those of 16-bit floats run in float32, so that
+    only the result is rounded."""
+
+    @functools.wraps(method)
+    def widened(self: T, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        dtype = self._node.dtype
+        if not dtype.is_float or dtype.bits >= 32:
+            return method(self, *args, **kwargs)
+        wide = self._make(build.cast(self.node, dtypes.float32))
+        result = method(wide, *args, **kwargs)
+        return result._make(build.cast(result.node, dtype))
+
+    return widened
 
 
 def _tensors(*values: Any) -> list[TensorBase]:
@@ -881,6 +899,7 @@ class Elementwise(Casting):
         """
         return self.where(self > 0, self * negative_slope)
 
+    @_rounded_once
     def elu(self, alpha: float = 1.0) -> Self:
         """``x`` above 0, else ``alpha * (exp(x) - 1)``.
 
@@ -889,6 +908,7 @@ class Elementwise(Casting):
         """
         return self.where(self > 0, alpha * self.clamp(max=0).expm1())
 
+    @_rounded_once
     def celu(self, alpha: float = 1.0) -> Self:
         """``x`` above 0, else ``alpha * (exp(x / alpha) - 1)``.
 
@@ -897,6 +917,7 @@ class Elementwise(Casting):
         """
         return self.where(self > 0, alpha * (self.clamp(max=0) / alpha).expm1())
 
+    @_rounded_once
     def selu(self) -> Self:
         """The self-normalising unit (Klambauer et al. 2017).
 
@@ -939,6 +960,7 @@ class Elementwise(Casting):
         smooth = smooth if beta == 1 else smooth / beta
         return smooth if threshold >= 20 else self.where(scaled > threshold, smooth)
 
+    @_rounded_once
     def mish(self) -> Self:
         """``x * tanh(softplus(x))``.
 
@@ -955,6 +977,7 @@ class Elementwise(Casting):
         """
         return -((-self).softplus())
 
+    @_rounded_once
     def hardsigmoid(self) -> Self:
         """``relu6(x + 3) / 6``.
 
@@ -963,6 +986,7 @@ class Elementwise(Casting):
         """
         return (self + 3).relu6() / 6
 
+    @_rounded_once
     def hardswish(self) -> Self:
         """``x * relu6(x + 3) / 6``.
 
@@ -971,6 +995,7 @@ class Elementwise(Casting):
         """
         return self * self.hardsigmoid()
 
+    @_rounded_once
     def softsign(self) -> Self:
         """``x / (1 + |x|)``.
 

@@ -43,7 +43,7 @@ def as_dtype(dtype: Any) -> DType:
 def to_array(data: Any, dtype: DType | None, integer: DType) -> tuple[Array, DType]:
     """``data`` as an array of a dtype's stored elements. Without a ``dtype``, arrays keep theirs,
     Python floats become float32 and Python ints ``integer``."""
-    array = _array(data)
+    array = _array(data, dtype)
     if dtype is None:
         dtype = _natural(data, array, integer)
     return store(array, dtype), dtype
@@ -66,7 +66,7 @@ def load(array: Array, dtype: DType) -> Array:
     return array
 
 
-def _array(data: Any) -> Array:
+def _array(data: Any, dtype: DType | None) -> Array:
     try:
         array = np.asarray(data)
     except ValueError as error:
@@ -78,6 +78,8 @@ def _array(data: Any) -> Array:
     if array.dtype.kind in "biuf":
         return array
     if array.dtype.kind == "O":
+        if dtype is not None and dtype.is_float and all(type(n) is int for n in array.flat):
+            return array.astype(np.float64)
         raise DTypeError(_why_object(array))
     raise DTypeError(
         f"Tensor: {_shown(data)} has NumPy dtype {array.dtype}, not numbers; "

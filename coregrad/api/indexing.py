@@ -138,6 +138,8 @@ def _lay(x: TensorBase, key: Key, item: Any) -> None:
 
 
 def _span(item: slice, length: int) -> Span:
+    if item.step == 0:
+        raise ShapeError("index: a slice with step 0 goes nowhere; use 1, 2, ... or -1")
     try:
         start, stop, step = item.indices(length)
     except TypeError:
@@ -156,6 +158,8 @@ def _lay_tensor(x: TensorBase, key: Key, item: TensorBase) -> None:
         key.tensors[len(key.basic)] = item
         key.take(x.shape[axis])
         return
+    if not item.ndim:
+        raise ShapeError("index: a 0-d mask has no axis; use where(), or `if` on its value")
     if item.shape != x.shape[axis : axis + item.ndim]:
         raise ShapeError(
             f"index: a mask of shape {item.shape} does not fit shape {x.shape} from axis {axis} on"
@@ -180,6 +184,11 @@ def in_range(name: str, index: TensorBase, axis: int, length: int) -> Node:
     """The index counted from 0. IndexRangeError outside [-length, length): at the call if the
     values can be looked at, else when they are computed."""
     node = index.node
+    if not node.dtype.is_int:
+        raise DTypeError(
+            f"{name}: a {node.dtype.name} tensor is no index; cast it to int64, or compare it to "
+            "make a mask"
+        )
     known = _known(node, index.device)
     if known is None:
         return build.check(node, length, caller())
@@ -340,6 +349,8 @@ class Indexing(Movement):
     """``t[...]``, ``t[...] = v``, gather, scatter and their relatives."""
 
     def __getitem__(self, key: Any) -> Self:
+        if type(key) is int and self._node.shape:
+            return self.select(0, key)
         parsed = parse(self, key)
         node = cut(self.node, parsed)
         if parsed.tensors:
@@ -560,7 +571,7 @@ class Indexing(Movement):
         """
         if dim is None:
             return self.flatten().gather(0, indices.flatten())  # type: ignore[attr-defined]
-        axis = self._dim("take_along_dim", dim)
+        axis = self._own_dim("take_along_dim", dim)
         one = (*self.shape[:axis], 1, *self.shape[axis + 1 :])
         two = (*indices.shape[:axis], 1, *indices.shape[axis + 1 :])
         common = list(broadcast_shapes("take_along_dim", one, two))
@@ -578,7 +589,7 @@ class Indexing(Movement):
         if mask.dtype is not dtypes.bool_:
             raise DTypeError(f"masked_select: the mask is {mask.dtype.name}, not bool; compare it")
         shape = broadcast_shapes("masked_select", self.shape, mask.shape)
-        return self.expand(shape)[mask.expand(shape)]  # type: ignore[attr-defined]
+        return self.expand(shape).flatten()[mask.expand(shape).flatten()]  # type: ignore[attr-defined]
 
     def nonzero(self, as_tuple: bool = False) -> Any:
         """Where elements are not 0: a row of indices per element, or with ``as_tuple`` a vector per
@@ -587,10 +598,8 @@ class Indexing(Movement):
         >>> Tensor([[0, 1], [2, 0]]).nonzero().tolist()
         [[0, 1], [1, 0]]
         """
-        places = np.nonzero(self.numpy())
-        if as_tuple:
-            return tuple(self._host(p) for p in places)
-        return self._host(np.stack(places, axis=1) if places else np.zeros((1, 0), np.int64))
+        places = np.argwhere(self.numpy())
+        return tuple(map(self._host, places.T)) if as_tuple else self._host(places)
 
     def _host(self, array: Array) -> Self:
         """Integers of the host as a tensor beside this one."""

@@ -96,9 +96,9 @@ class Loss(Reduction):
     def _as(self, node: Node) -> Self:
         return self._make(node)
 
-    def _target(self, target: Any) -> TensorBase:
+    def _target(self, target: Any, name: str = "loss") -> TensorBase:
         if isinstance(target, TensorBase):
-            self._check_device("loss", target)
+            self._check_device(name, target)
             return target
         return self._result(target, device=self.device, requires_grad=False)
 
@@ -127,8 +127,7 @@ class Loss(Reduction):
             )
         labels = build.cast(target.node, default_int(self.device))
         ignored = build.eq(labels, build.const_like(labels, ignore))
-        safe = build.where(ignored, build.const_like(labels, 0), labels)
-        places = self._classes(name, self._make(safe), classes)
+        places = self._classes(name, target, classes, ignore)
         hit = chosen(places, logs, axis)
         zero = build.const_like(logs, 0)
         picked = total(build.where(hit, logs, zero), (axis,))
@@ -150,17 +149,22 @@ class Loss(Reduction):
         share = build.const_like(loss, 1) if weight is None else per_label
         return self._weighted_mean(name, loss, build.where(ignored, nothing, share), reduction)
 
-    def _classes(self, name: str, labels: TensorBase, classes: int) -> Node:
+    def _classes(
+        self, name: str, labels: TensorBase, classes: int, ignore: int | None
+    ) -> Node:
         """Labels that are known to lie in [0, classes), or are checked when they are computed. A
         negative label is made too large on purpose: unlike an index it does not count from the end.
         """
-        node = labels.node
-        known = _known(node, self.device)
+        node = build.cast(labels.node, default_int(self.device))
+        known = _known(labels.node, self.device)
         if known is None:
             negative = build.lt(node, build.const_like(node, 0))
             odd = build.where(negative, build.const_like(node, classes), node)
+            if ignore is not None:
+                ignored = build.eq(node, build.const_like(node, ignore))
+                odd = build.where(ignored, build.const_like(node, 0), odd)
             return build.check(odd, classes, caller())
-        wrong = known[(known < 0) | (known >= classes)]
+        wrong = known[((known < 0) | (known >= classes)) & (known != ignore)]
         if wrong.size:
             raise IndexRangeError(
                 f"{name}: label {wrong.flat[0]} is none of {classes} classes; labels run from 0 to "

@@ -36,6 +36,8 @@ def sizes(name: str, given: Sequence[Any]) -> Shape:
 
 def position(name: str, index: Any, axis: int, shape: Shape) -> int:
     """An index counted from 0. IndexRangeError where the axis does not have it."""
+    if not hasattr(index, "__index__"):
+        raise TypeError(f"{name}: {index!r} is no index; give an int")
     place = operator.index(index)
     if not -shape[axis] <= place < shape[axis]:
         raise IndexRangeError(
@@ -51,6 +53,12 @@ def _is_int(value: Any) -> bool:
 
 class Movement(Elementwise):
     """Shapes and orders of elements."""
+
+    def _own_dim(self, name: str, dim: int) -> int:
+        """An axis counted from 0, of which there must be one."""
+        if not self.ndim:
+            raise ShapeError(f"{name}: a 0-d tensor has no axis {dim}; give it one with reshape")
+        return self._dim(name, dim)
 
     # ---- shapes --------------------------------------------------------------------------------
 
@@ -118,7 +126,7 @@ class Movement(Elementwise):
         >>> Tensor([1, 2, 3, 4]).unflatten(0, (2, -1)).tolist()
         [[1, 2], [3, 4]]
         """
-        axis = self._dim("unflatten", dim)
+        axis = self._own_dim("unflatten", dim)
         shape = self.shape
         known = math.prod(n for n in sizes if n != -1)
         parts = tuple(shape[axis] // known if n == -1 and known else n for n in sizes)
@@ -282,7 +290,7 @@ class Movement(Elementwise):
             raise ShapeError(f"roll: {len(steps)} shifts for {len(axes)} axes; give one for each")
         node = self.node
         for step, dim in zip(steps, axes, strict=True):
-            node = _rolled(node, step, self._dim("roll", dim))
+            node = _rolled(node, step, self._own_dim("roll", dim))
         return self._make(node)
 
     # ---- cuts ----------------------------------------------------------------------------------
@@ -307,8 +315,14 @@ class Movement(Elementwise):
         >>> Tensor([1, 2, 3, 4]).narrow(0, 1, 2).tolist()
         [2, 3]
         """
-        axis = self._dim("narrow", dim)
-        begin = start + self.shape[axis] if start < 0 else start
+        axis = self._own_dim("narrow", dim)
+        size = self.shape[axis]
+        begin = start + size if start < 0 else start
+        if not 0 <= begin <= begin + length <= size:
+            raise ShapeError(
+                f"narrow: {length} elements from {start} on do not lie inside axis {axis} of shape "
+                f"{self.shape}; start is at most {size} and start + length, too"
+            )
         return self._make(_block(self.node, axis, begin, begin + length))
 
     @dim_or_axis
@@ -318,7 +332,7 @@ class Movement(Elementwise):
         >>> Tensor([[1, 2], [3, 4]]).select(1, 0).tolist()
         [1, 3]
         """
-        axis = self._dim("select", dim)
+        axis = self._own_dim("select", dim)
         place = position("select", index, axis, self.shape)
         shape = (*self.shape[:axis], *self.shape[axis + 1 :])
         return self._make(build.reshape(_block(self.node, axis, place, place + 1), shape))
@@ -330,7 +344,7 @@ class Movement(Elementwise):
         >>> [part.tolist() for part in Tensor([1, 2, 3, 4, 5]).split(2)]
         [[1, 2], [3, 4], [5]]
         """
-        axis = self._dim("split", dim)
+        axis = self._own_dim("split", dim)
         total = self.shape[axis]
         if isinstance(split_size, int):
             if split_size < 1:
@@ -358,7 +372,7 @@ class Movement(Elementwise):
         """
         if chunks < 1:
             raise ShapeError(f"chunk: {chunks} parts; give 1 or more")
-        total = self.shape[self._dim("chunk", dim)]
+        total = self.shape[self._own_dim("chunk", dim)]
         return self.split(max(-(-total // chunks), 1), dim=dim)
 
     @dim_or_axis
@@ -368,7 +382,7 @@ class Movement(Elementwise):
         >>> [part.tolist() for part in Tensor([[1, 2], [3, 4]]).unbind(1)]
         [[1, 3], [2, 4]]
         """
-        axis = self._dim("unbind", dim)
+        axis = self._own_dim("unbind", dim)
         return tuple(self.select(axis, i) for i in range(self.shape[axis]))
 
     @dim_or_axis
@@ -378,7 +392,14 @@ class Movement(Elementwise):
         >>> Tensor([1, 2, 3, 4]).unfold(0, 2, 1).tolist()
         [[1, 2], [2, 3], [3, 4]]
         """
-        return self._make(build.window(self.node, self._dim("unfold", dim), size, step))
+        axis = self._own_dim("unfold", dim)
+        length = self.shape[axis]
+        if not 1 <= size <= length or step < 1:
+            raise ShapeError(
+                f"unfold: windows of {size} every {step} do not fit axis {axis} of shape "
+                f"{self.shape}; the size runs from 1 to {length}, the step from 1 on"
+            )
+        return self._make(build.window(self.node, axis, size, step))
 
     @dim_or_axis
     def diagonal(self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Self:

@@ -116,7 +116,7 @@ class Network(Loss):
         >>> (Tensor([[1, 2], [3, 4]]) @ Tensor([1, 10])).tolist()
         [21, 43]
         """
-        right = self._like("matmul", other)
+        right = self._target(other, "matmul")
         a, b = promote(self.node, right.node)
         if not a.shape or not b.shape or a.shape[-1] != b.shape[-2 if len(b.shape) > 1 else 0]:
             raise ShapeError(
@@ -146,7 +146,7 @@ class Network(Loss):
         return self.matmul(other)
 
     def __rmatmul__(self, other: Any) -> Self:
-        return self._same(self._like("matmul", other)).matmul(self)
+        return self._same(self._target(other, "matmul")).matmul(self)
 
     def bmm(self, other: Any) -> Self:
         """The matrix products of two batches: (b, m, k) times (b, k, n).
@@ -156,7 +156,7 @@ class Network(Loss):
         >>> Tensor.ones(2, 3, 4).bmm(Tensor.ones(2, 4, 5)).shape
         (2, 3, 5)
         """
-        right = self._like("bmm", other)
+        right = self._target(other, "bmm")
         if self.ndim != 3 or right.ndim != 3 or self.shape[0] != right.shape[0]:
             raise ShapeError(
                 f"bmm: shapes {self.shape} and {right.shape}; give (b, m, k) and (b, k, n), or use "
@@ -170,7 +170,7 @@ class Network(Loss):
         >>> Tensor([1.0]).addmm(Tensor([[2.0]]), Tensor([[3.0]])).tolist()
         [[7.0]]
         """
-        product = self._same(self._like("addmm", a)).matmul(b)
+        product = self._same(self._target(a, "addmm")).matmul(b)
         if alpha != 1:
             product = product * alpha
         return product + (self if beta == 1 else self * beta)
@@ -181,7 +181,7 @@ class Network(Loss):
         >>> Tensor([1, 2]).outer(Tensor([3, 4])).tolist()
         [[3, 4], [6, 8]]
         """
-        right = self._same(self._like("outer", other))
+        right = self._same(self._target(other, "outer"))
         if self.ndim != 1 or right.ndim != 1:
             raise ShapeError(f"outer: shapes {self.shape} and {right.shape}; give two vectors")
         return self.reshape(self.shape[0], 1) * right.reshape(1, right.shape[0])
@@ -637,7 +637,7 @@ class Network(Loss):
         if num_classes < 0:
             num_classes = int(self.max().item()) + 1
         number = default_int(self.device)
-        places = build.cast(self._classes("one_hot", self, num_classes), number)
+        places = self._classes("one_hot", self, num_classes, None)
         shape = (*self.shape, num_classes)
         classes = expand(build.iota(num_classes, number), shape)
         hits = build.eq(build.expand(build.reshape(places, (*self.shape, 1)), shape), classes)

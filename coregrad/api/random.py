@@ -16,6 +16,7 @@ from coregrad.api import host, threefry
 from coregrad.api.base import Flag
 from coregrad.api.creation import Creation
 from coregrad.api.device import Device, check_dtype, default_int
+from coregrad.api.movement import sizes
 from coregrad.api.threefry import GENERATOR, Words
 from coregrad.dtypes import DType
 from coregrad.errors import CoregradError, DTypeError, ShapeError
@@ -121,6 +122,8 @@ class Random(Creation):
         >>> Tensor.rand(2).tolist() == a
         True
         """
+        if not isinstance(seed, (int, np.integer)):
+            raise TypeError(f"manual_seed: the seed must be an int, not {seed!r}")
         GENERATOR.seed(int(seed))
 
     @classmethod
@@ -175,6 +178,8 @@ class Random(Creation):
         >>> bool((Tensor.uniform(100, low=2.0, high=3.0) >= 2.0).all())
         True
         """
+        if low > high:
+            raise ShapeError(f"uniform: there is no number in [{low}, {high}); swap the bounds?")
         where, kind, sizes = _place("uniform", shape, dtype, device)
         node = uniform(threefry.words(sizes, GENERATOR.key_node(where)), kind)
         node = build.add(_times(node, high - low), build.const_like(node, low))
@@ -195,6 +200,8 @@ class Random(Creation):
         >>> Tensor.normal(3, mean=5.0, std=0.0).tolist()
         [5.0, 5.0, 5.0]
         """
+        if std < 0:
+            raise CoregradError(f"normal: std is {std}; it must be at least 0")
         where, kind, sizes = _place("normal", shape, dtype, device)
         node = normal(sizes, GENERATOR.key_node(where), kind)
         node = build.add(_times(node, std), build.const_like(node, mean))
@@ -240,6 +247,8 @@ class Random(Creation):
         >>> sorted(Tensor.randperm(5).tolist())
         [0, 1, 2, 3, 4]
         """
+        if n < 0:
+            raise ShapeError(f"randperm: n is {n}; it must be at least 0")
         where = Device.canonicalize(device)
         kind = default_int(where) if dtype is None else host.as_dtype(dtype)
         high, low = threefry.words_host(n, GENERATOR.key())
@@ -374,11 +383,10 @@ def _place(name: str, shape: tuple[Any, ...], dtype: Any, device: Any) -> tuple[
 
 def _sizes(name: str, shape: tuple[Any, ...]) -> Shape:
     """``(2, 3)`` from ``f(2, 3)``, ``f((2, 3))`` and ``f([2, 3])``."""
-    given = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
-    sizes = tuple(int(n) for n in given)
-    if any(n < 0 for n in sizes):
-        raise ShapeError(f"{name}: shape {sizes} has a negative size")
-    return sizes
+    found = sizes(name, shape)
+    if any(n < 0 for n in found):
+        raise ShapeError(f"{name}: shape {found} has a negative size")
+    return found
 
 
 def _bounds(given: tuple[Any, ...], low: int) -> tuple[int, int, tuple[Any, ...]]:

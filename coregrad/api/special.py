@@ -66,6 +66,20 @@ def _wide(function: Function) -> Function:
     return widened
 
 
+def _wide_pair(function: Callable[[Node, Node], Node]) -> Callable[[Node, Node], Node]:
+    """:func:`_wide` for a function of two numbers of one dtype."""
+
+    @functools.wraps(function)
+    def widened(a: Node, b: Node) -> Node:
+        a, b = floating(a), floating(b)
+        if a.dtype.bits >= 32:
+            return function(a, b)
+        wide = function(build.cast(a, dtypes.float32), build.cast(b, dtypes.float32))
+        return build.cast(wide, a.dtype)
+
+    return widened
+
+
 @dataclass(frozen=True)
 class Slope:
     """The gradient rule of a function of one number: ``g * derivative(x)``.
@@ -135,11 +149,10 @@ def _clear_sign(x: Node) -> Node:
 
 
 def _signed_like(magnitude: Node, sign_of: Node) -> Node:
-    """The magnitude with another number's sign bit, also that of -0.0."""
+    """The magnitude, which has no sign, with another number's sign bit, also that of -0.0."""
     bits, signs = _bits(magnitude), _bits(sign_of)
-    kept = build.and_(bits, _k(bits, bits.dtype.max))
     taken = build.and_(signs, _k(bits, bits.dtype.min))
-    return build.bitcast(build.or_(kept, taken), magnitude.dtype)
+    return build.bitcast(build.or_(bits, taken), magnitude.dtype)
 
 
 def _head(x: Node) -> Node:
@@ -262,7 +275,7 @@ def ceil(x: Node) -> Node:
     if not x.dtype.is_float:
         return x
     t = build.trunc(x)
-    return _signed_like(build.where(build.lt(t, x), _add(t, 1), t), x)
+    return build.where(build.lt(t, x), _add(t, 1), t)
 
 
 def round_half_even(x: Node) -> Node:
@@ -305,10 +318,18 @@ def floor_divide(a: Node, b: Node) -> Node:
     return build.where(build.and_(opposite, inexact), _add(quotient, -1), quotient)
 
 
+@_wide_pair
 def _floor_divide_floats(a: Node, b: Node) -> Node:
-    """(a - remainder) / b is a whole number up to rounding; division by 0 is IEEE's."""
-    quotient = build.div(build.sub(a, remainder(a, b)), b)
-    whole = round_half_even(quotient)
+    """(a - fmod) / b is a whole number up to rounding; division by 0 is IEEE's.
+
+    The remainder that is taken off has the sign of ``a``: the one that % gives is infinite for
+    -1 // inf, which is -1 as in Python.
+    """
+    rest, zero = build.mod(a, b), _k(a, 0)
+    whole = round_half_even(build.div(build.sub(a, rest), b))
+    opposite = build.ne(build.lt(rest, zero), build.lt(b, zero))
+    below = build.and_(build.ne(rest, zero), opposite)
+    whole = build.where(below, _add(whole, -1), whole)
     by_zero = _is(b, 0)
     return build.where(by_zero, build.div(a, b), _signed_zero(whole, a, b))
 
@@ -412,9 +433,9 @@ def _acos_value(x: Node) -> Node:
 acos = _wide(_with_slope(_acos_value, lambda x: build.div(_k(x, -1), _half_circle(x))))
 
 
+@_wide_pair
 def atan2(y: Node, x: Node) -> Node:
     """The angle of the point (x, y)."""
-    y, x = floating(y), floating(x)
     both = build.and_(isinf(y), isinf(x))
     one = _k(x, 1)
     top = build.where(both, copysign(one, y), y)
@@ -458,12 +479,33 @@ def _expm1_value(x: Node) -> Node:
 expm1 = _wide(_with_slope(_expm1_value, build.exp))
 
 
+# tanh(a)/a = 1 + z*P(z) with z = a*a for a <= 0.625: minimax fits by mpmath.chebyfit (errors 5e-8
+# and 2e-19 of P).
+# fmt: off
+TANH = {
+    dtypes.float32: [
+        -0.33333328944134254064, 0.13332769736310944912, -0.053850909578512033985,
+        0.020997178999069499397, -0.0060967141659022471849,
+    ],
+    dtypes.float64: [
+        -0.33333333333333333319, 0.13333333333333320761, -0.053968253968235901344,
+        0.021869488535133222007, -0.0088632354998019925673, 0.0035921275075992522056,
+        -0.001455828399830324392, 0.00058998181583882213229, -0.00023888944636750770128,
+        0.000096041091570252524451, -0.000037081069215426053172, 0.000012209921790147650115,
+        -2.4388316314658990141e-6,
+    ],
+}
+# fmt: on
+
+
 def _tanh_value(x: Node) -> Node:
-    """e/(e+2) with e = expm1(2x), which is -1 or large far out."""
-    end = 10.0 if x.dtype is dtypes.float32 else 20.0  # where tanh rounds to 1
-    held = build.minimum(_clear_sign(x), _k(x, end))
-    e = _expm1_value(_mul(held, 2))
-    return _signed_like(build.div(e, _add(e, 2)), x)
+    """A series near 0, and (1 - e)/(1 + e) with e = exp(-2|x|) beyond."""
+    a = _clear_sign(x)
+    z = build.mul(a, a)
+    near = build.add(a, build.mul(a, build.mul(z, _polynomial(z, TANH[x.dtype]))))
+    e = build.exp(_mul(a, -2))
+    far = build.div(_add(build.neg(e), 1), _add(e, 1))
+    return _signed_like(build.where(_lt(a, 0.625), near, far), x)
 
 
 def _tanh_slope(x: Node) -> Node:
@@ -578,12 +620,19 @@ def _softplus_value(x: Node) -> Node:
 softplus = _wide(_with_slope(_softplus_value, lambda x: sigmoid(x)))
 
 
+@_wide_pair
 def logaddexp(a: Node, b: Node) -> Node:
-    """max + log(1 + exp(-|a - b|)); equal infinities have no difference."""
-    a, b = floating(a), floating(b)
+    """max + log(1 + exp(-|a - b|)); equal infinities have no difference.
+
+    The larger one is chosen, not computed as b + (a - b), which loses its digits when b is far
+    away; and the sign of the gap is chosen, as the kink of |gap| has no second derivative.
+    """
     same = build.and_(build.eq(a, b), isinf(a))
     gap = build.sub(build.where(same, _k(a, 0), a), build.where(same, _k(b, 0), b))
-    return build.where(same, a, build.add(b, softplus(gap)))
+    above = _gt(gap, 0)
+    larger = build.where(above, a, b)
+    tail = softplus(build.where(above, build.neg(gap), gap))
+    return build.where(same, a, build.add(larger, tail))
 
 
 def _asinh_value(x: Node) -> Node:
@@ -646,24 +695,33 @@ class Power:
     def vjp(self, gradient: Node) -> Sequence[Node]:
         """y * x**(y-1), and x**y * log(x), both 0 where the power does not change."""
         x, y = self.x, self.y
-        base = build.mul(y, power(x, _add(y, -1)))
-        slopes = [build.where(_is(y, 0), _k(y, 0), base)]
-        if y.op is not ops.CONST:
+        known = _number(y)
+        rest = power(x, _add(y, -1)) if known is None else constant_power(x, known - 1)
+        slopes = [build.where(_is(y, 0), _k(y, 0), build.mul(y, rest))]
+        if known is None:
             flat = build.and_(_is(x, 0), build.le(_k(y, 0), y))
             safe = build.where(flat, _k(x, 1), x)
             slopes.append(build.mul(power(x, y), build.log(safe)))
         return [_counted(gradient, slope) for slope in slopes]
 
 
+def _number(x: Node) -> float | None:
+    """The number a constant node holds."""
+    return float(dtypes.from_bits(x.arg, x.dtype)) if x.op is ops.CONST else None
+
+
 def constant_power(x: Node, exponent: float) -> Node:
     """``x ** exponent`` for a number: products for small whole ones, a root for 0.5."""
     if not x.dtype.is_float:
         return _whole_power(x, int(exponent))
-    if exponent == int(exponent if math.isfinite(exponent) else 0.5) and 1 <= abs(exponent) <= 8:
+    if exponent in PRODUCTS:
         return _products(x, int(exponent))
     if exponent == 0.5:
         return _root(x)
     return power(x, _k(x, exponent))
+
+
+PRODUCTS = (1, 2, 3, 4, -1, -2)  # beyond these, products lose more digits than :func:`power`
 
 
 def _whole_power(x: Node, n: int) -> Node:
@@ -709,9 +767,9 @@ def power(x: Node, y: Node) -> Node:
     if x.dtype.bits < 32:
         wide = power(build.cast(x, dtypes.float32), build.cast(y, dtypes.float32))
         return build.cast(wide, x.dtype)
-    if x.op is ops.CONST and dtypes.from_bits(x.arg, x.dtype) == 2:
+    if _number(x) == 2:
         return exp2(y)
-    inputs = (x,) if y.op is ops.CONST else (x, y)
+    inputs = (x,) if _number(y) is not None else (x, y)
     return build.custom(_power_value(x, y), inputs, Power(x, y))
 
 

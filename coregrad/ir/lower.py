@@ -155,13 +155,21 @@ class Evaluator:
 
     # ---- instructions ----------------------------------------------------------------------
 
-    def instr(self, op: Op, dtype: DType, args: tuple[Instr, ...] = (), attr: Any = None) -> Instr:
-        """The instruction with these fields; equal ones are one object."""
+    def instr(
+        self,
+        op: Op,
+        dtype: DType,
+        args: tuple[Instr, ...] = (),
+        attr: Any = None,
+        within: frozenset[Var] = frozenset(),
+    ) -> Instr:
+        """The instruction with these fields; equal ones are one object. It stays inside the loops
+        of ``within``, also if it uses none of their variables."""
         key = (op, dtype, attr, *map(id, args))
         known = self._consed.get(key)
         if known is not None:
             return known
-        used: frozenset[Var] = frozenset().union(*(a.vars for a in args))
+        used = within.union(*(a.vars for a in args))
         if op is ops.LOAD:
             used |= attr[1].vars
         elif op is INDEX:
@@ -674,7 +682,8 @@ def evaluate_scatter(
     """Evaluate the writes of a scatter: a serial loop over the index inside loops over the rest.
 
     The first parameter is the base's own buffer, updated in place. No two iterations of the outer
-    loops write to one address, and the inner loop keeps the order of the source.
+    loops write to one address, and the inner loop keeps the order of the source. What the loop has
+    written so far is read inside it, even where the address is the same every time.
     """
     e = Evaluator(buffered, plan, checks)
     _, index, value = node.src
@@ -689,7 +698,8 @@ def evaluate_scatter(
     target = flatten((position, *columns), node.shape)
     new = e.value(value, (at, *columns), valid)
     if node.arg == "add":
-        old = e.instr(ops.LOAD, node.dtype, (valid,) if valid else (), (param, target))
+        gate = (valid,) if valid else ()
+        old = e.instr(ops.LOAD, node.dtype, gate, (param, target), within=frozenset((row,)))
         new = e.instr(ops.ADD, node.dtype, (old, new))
     e.found.stores.append(Store(param, target, new, valid))
     if e.found.error_stores:

@@ -568,6 +568,12 @@ def _regroups(kind: str, dtype: DType) -> bool:
 # ---- data-dependent ----------------------------------------------------------------------------
 
 
+def _scatter_of_nothing(node: Node) -> Node | None:
+    """No rows to write: the base."""
+    base, _, value = node.src
+    return base if 0 in value.shape else None
+
+
 def _check(node: Node) -> Node | None:
     """An index known to be in range needs no check; one known to be negative is counted from 0."""
     length, _ = node.arg
@@ -578,6 +584,13 @@ def _check(node: Node) -> Node | None:
     if value is None or not -length <= value < length:
         return None
     return _constant(node, value + length if value < 0 else value)
+
+
+def _gathered_const(node: Node) -> Node | None:
+    """Equal elements are equal wherever they are read, if no index can be out of range."""
+    if node.src[0].op is not ops.CONST or any(n.op is ops.CHECK for n in toposort([node.src[1]])):
+        return None
+    return _moved_const(node)
 
 
 def _gather_all(node: Node) -> Node | None:
@@ -628,8 +641,8 @@ RULES: dict[Op, tuple[Rule, ...]] = _rows({
     ops.WINDOW:     (_moved_const, _window),
     ops.FOLD:       (),
     ops.CAT:        (_cat,),
-    ops.GATHER:     (_moved_const, _gather_all),
-    ops.SCATTER:    (),
+    ops.GATHER:     (_gathered_const, _gather_all),
+    ops.SCATTER:    (_scatter_of_nothing,),
     ops.CHECK:      (_check,),
 })
 # fmt: on

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from coregrad.api.grad_mode import no_grad
 from coregrad.api.tensor import Tensor
 from coregrad.errors import CoregradError, ShapeError
 
@@ -111,5 +112,5 @@ def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> floa
 
 
 def _fill(tensor: Tensor, value: Tensor) -> Tensor:
-    with Tensor.no_grad():
+    with no_grad():
         return tensor.assign(value)

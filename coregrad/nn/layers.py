@@ -100,6 +100,7 @@ class _Conv(Module):
         self.in_channels = in_channels
         self.out_channels = out_channels
         self.kernel_size = _tuple(kernel_size, self.axes)
+        _positive(name, kernel_size=min(self.kernel_size))
         self.stride = _tuple(stride, self.axes)
         self.padding = padding if isinstance(padding, str) else _tuple(padding, self.axes)
         self.dilation = _tuple(dilation, self.axes)

@@ -44,6 +44,10 @@ def no_module() -> BackendInfo:
     return BackendInfo("nomodule", CONTRACT_VERSION, "zoo_not_there:Backend", "cpu")
 
 
+def half_module() -> BackendInfo:
+    return BackendInfo("halfmodule", CONTRACT_VERSION, "zoo_half:Backend", "cpu")
+
+
 def no_class() -> BackendInfo:
     return BackendInfo("noclass", CONTRACT_VERSION, "zoo_healthy:Bakend", "cpu")
 

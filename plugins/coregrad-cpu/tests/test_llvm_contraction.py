@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from coregrad.hookspecs import Header, Hooks
 from coregrad.ir import index as ix
 from coregrad.ir import ops
 from coregrad.ir.emit import Emitter
-from coregrad.ir.index import Index, Var
+from coregrad.ir.index import Index, Opaque, Var
 from coregrad.ir.kernel import (
     INDEX,
     RESULT,
@@ -32,7 +33,8 @@ from coregrad.ir.ops import CONTRACT_OPS, Op
 pytest.importorskip("llvmlite")
 
 from coregrad_cpu.llvm.backend import Backend
-from coregrad_cpu.llvm.contraction import Machine, contraction
+from coregrad_cpu.llvm.contraction import Machine, contraction, tree
+from coregrad_cpu.llvm.contraction import plan as planning
 from coregrad_cpu.llvm.contraction.plan import Plan, choose
 from coregrad_cpu.llvm.target import vector_bytes
 
@@ -40,6 +42,15 @@ BACKEND = Backend()
 HOOKS = Hooks("render", {op: getattr(BACKEND, f"lower_{op}") for op in CONTRACT_OPS})
 DEVICE = BACKEND.open_device(0)
 MACHINE = Machine(vector_bytes(), 32 if vector_bytes() != 32 else 16, 2)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_products_too() -> Iterator[None]:
+    """Small products are left to the loops as a rule; here they are quick to check."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("LEAST_STEPS", "LEAST_PRODUCT", "LEAST_WORK", "LEAST_ROWS"):
+            patch.setattr(planning, name, 0)
+        yield
 
 
 # ---- a small language for kernels ---------------------------------------------------------------
@@ -120,9 +131,7 @@ def run(c: Contraction, arrays: dict[str, np.ndarray], machine: Machine = MACHIN
     """Compile and launch; arrays by parameter name, outputs start as NaN."""
     params: list[Param] = [s.target for s in c.stores if isinstance(s.target, Param)]
     seen = [c.a, c.b, *(s.value for s in c.stores), *(s.gate for s in c.stores if s.gate)]
-    while seen:
-        at = seen.pop()
-        seen += at.args
+    for at in tree.walk(seen):
         if at.op is ops.LOAD and at.attr[0] not in params:
             params.append(at.attr[0])
     kernel = Kernel("contraction", tuple(params), [], c)
@@ -160,7 +169,7 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed + sum(shape)).standard_normal(shape).astype(np.float32)
 
 
-# ---- matrix products ------------------------------------------------------------------------------
+# ---- matrix products -----------------------------------------------------------------------------
 
 
 def matmul(
@@ -189,17 +198,15 @@ def check_matmul(batch: int, m: int, n: int, k: int, ta: bool, tb: bool) -> Plan
 @pytest.mark.parametrize("ta", [False, True], ids=["A", "At"])
 @pytest.mark.parametrize("tb", [False, True], ids=["B", "Bt"])
 @pytest.mark.parametrize("shape", [(33, 65, 129), (128, 96, 64), (200, 10, 64), (5, 300, 31)])
-def test_every_way_round_gives_the_product(
-    shape: tuple[int, int, int], ta: bool, tb: bool
-) -> None:
+def test_every_way_round_gives_the_product(shape: tuple[int, int, int], ta: bool, tb: bool) -> None:
     check_matmul(1, *shape, ta, tb)
 
 
 @settings(max_examples=40, deadline=None)
 @given(
     batch=st.integers(1, 3),
-    m=st.integers(4, 70),
-    n=st.integers(4, 70),
+    m=st.integers(2, 70),
+    n=st.integers(2, 70),
     k=st.integers(2, 90),
     ta=st.booleans(),
     tb=st.booleans(),
@@ -267,9 +274,7 @@ def test_prologues_of_both_operands_are_applied(
 ) -> None:
     m, n, k = shape
     c, result, axes, out = matmul(1, m, n, k, ta, tb)
-    c = Contraction(
-        (), c.m, c.n, c.k, relu(c.a), mul(c.b, add(c.b, const(1))), c.acc, c.result, ()
-    )
+    c = Contraction((), c.m, c.n, c.k, relu(c.a), mul(c.b, add(c.b, const(1))), c.acc, c.result, ())
     a, b = normal(m, k), normal(k, n)
     done = run(
         storing(c, Store(out, flat((1, m, n), *axes), result)),
@@ -298,11 +303,33 @@ def test_half_operands_are_summed_in_float32() -> None:
     close(done.outputs["out"], a.astype(np.float64) @ b.astype(np.float64), k)
 
 
-def test_integer_and_thin_products_are_declined() -> None:
+def test_integer_and_small_products_are_declined(monkeypatch: pytest.MonkeyPatch) -> None:
     c, result, axes, out = matmul(1, 40, 40, 40, dtype=int32)
     assert choose(storing(c, Store(out, flat((1, 40, 40), *axes), result)), MACHINE) is None
-    c, result, axes, out = matmul(1, 2, 40, 40)
-    assert choose(storing(c, Store(out, flat((1, 2, 40), *axes), result)), MACHINE) is None
+    c, result, axes, out = matmul(1, 20, 20, 20)
+    c = storing(c, Store(out, flat((1, 20, 20), *axes), result))
+    assert choose(c, MACHINE) is not None
+    monkeypatch.setattr(planning, "LEAST_WORK", 32768)
+    assert choose(c, MACHINE) is None
+
+
+def test_rows_chosen_by_a_loaded_index_are_multiplied() -> None:
+    """An embedding fused into the product that follows it."""
+    m, n, k, rows = 37, 40, 50, 11
+    c, result, axes, out = matmul(1, m, n, k)
+    ids, table = param("ids", (m,), dtypes.int64), param("table", (rows, k))
+    row = load(ids, ix.variable(axes[1]))
+    atom = Opaque("row", row, (0, rows - 1), row.vars)
+    a = load(table, ix.variable(atom) * k + ix.variable(c.k[0]))
+    c = Contraction((), c.m, c.n, c.k, a, c.b, c.acc, c.result, ())
+    arrays = {
+        "ids": np.random.default_rng(0).integers(0, rows, m),
+        "table": normal(rows, k),
+        "b": normal(k, n),
+    }
+    done = run(storing(c, Store(out, flat((1, m, n), *axes), result)), arrays)
+    wanted = arrays["table"].astype(np.float64)[arrays["ids"]] @ arrays["b"]
+    close(done.outputs["out"], wanted, k)
 
 
 def test_infinities_and_nan_reach_the_right_elements() -> None:
@@ -333,7 +360,7 @@ def test_equal_contractions_have_equal_texts() -> None:
     assert texts[0] == texts[1]
 
 
-# ---- convolutions ---------------------------------------------------------------------------------
+# ---- convolutions --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -412,7 +439,11 @@ CONVS = [
 def test_convolution_forward(conv: Conv, fused: bool) -> None:
     """Fused: relu before, bias and relu after."""
     v = conv.vars()
-    x, w, y = param("x", conv.x_shape), param("w", conv.w_shape), param("y", conv.y_shape, role="out")
+    x, w, y = (
+        param("x", conv.x_shape),
+        param("w", conv.w_shape),
+        param("y", conv.y_shape, role="out"),
+    )
     a = image(conv, v, x)
     if fused:
         a = relu(a)
@@ -457,13 +488,17 @@ def test_convolution_backward_to_the_weight(conv: Conv) -> None:
 
 
 @pytest.mark.parametrize("both", [False, True], ids=["one masked", "both masked"])
-@pytest.mark.parametrize("conv", [c for c in CONVS if c.stride == 1], ids=str)
+@pytest.mark.parametrize("conv", [c for c in CONVS if c.stride == 1 and c.ci > 1], ids=str)
 def test_convolution_backward_to_the_input(conv: Conv, both: bool) -> None:
     """dx[p] = sum over taps of dy[p - k*dilation + pad] * w[k], gated at the border."""
     v = conv.vars()
     b_, ci, co = v["b"], v["ci"], v["co"]
     py, px = Var("py", conv.h), Var("px", conv.w)
-    dy, w, dx = param("dy", conv.y_shape), param("w", conv.w_shape), param("dx", conv.x_shape, role="out")
+    dy, w, dx = (
+        param("dy", conv.y_shape),
+        param("w", conv.w_shape),
+        param("dx", conv.x_shape, role="out"),
+    )
     row = ix.variable(py) - ix.variable(v["ky"]) * conv.dilation + conv.pad
     column = ix.variable(px) - ix.variable(v["kx"]) * conv.dilation + conv.pad
     gate = instr(
@@ -474,16 +509,46 @@ def test_convolution_backward_to_the_input(conv: Conv, both: bool) -> None:
     batch, m = (used(py, px), used(b_)) if both else ((), used(b_, py, px))
     c, result = product(batch, m, used(ci), used(co, v["ky"], v["kx"]), a, b)
     c = storing(c, Store(dx, flat(conv.x_shape, b_, ci, py, px), result))
-    if conv.ci < 4:
-        assert choose(c, MACHINE) is None
-        return
     done = run(c, {"dy": (dys := normal(*conv.y_shape)), "w": (ws := normal(*conv.w_shape))})
     windows = np.einsum("boyx,ocij->bcyxij", dys.astype(np.float64), ws.astype(np.float64))
-    wanted = np.zeros(conv.x_shape[:2] + (conv.h + 2 * conv.pad, conv.w + 2 * conv.pad))
+    wanted = np.zeros((*conv.x_shape[:2], conv.h + 2 * conv.pad, conv.w + 2 * conv.pad))
     for i in range(conv.kernel):
         for j in range(conv.kernel):
             rows = slice(i * conv.dilation, i * conv.dilation + conv.y_shape[2])
             columns = slice(j * conv.dilation, j * conv.dilation + conv.y_shape[3])
             wanted[:, :, rows, columns] += windows[..., i, j]
-    inner = (slice(None), slice(None), slice(conv.pad, conv.pad + conv.h), slice(conv.pad, conv.pad + conv.w))
+    inner = (
+        slice(None),
+        slice(None),
+        slice(conv.pad, conv.pad + conv.h),
+        slice(conv.pad, conv.pad + conv.w),
+    )
     close(done.outputs["dx"], wanted[inner], conv.co * conv.kernel**2)
+
+
+@st.composite
+def convolutions(draw: st.DrawFn) -> Conv:
+    kernel, dilation = draw(st.integers(1, 3)), draw(st.integers(1, 2))
+    pad = draw(st.integers(0, kernel - 1))
+    smallest = max(2, dilation * (kernel - 1) + 1 - 2 * pad)
+    return Conv(
+        batch=draw(st.integers(1, 3)),
+        ci=draw(st.integers(2, 18)),
+        h=draw(st.integers(smallest, 12)),
+        w=draw(st.integers(smallest, 20)),
+        co=draw(st.integers(2, 35)),
+        kernel=kernel,
+        stride=draw(st.integers(1, 2)),
+        pad=pad,
+        dilation=dilation,
+    )
+
+
+@settings(max_examples=15, deadline=None)
+@given(conv=convolutions(), flag=st.booleans())
+def test_any_small_convolution_and_its_gradients(conv: Conv, flag: bool) -> None:
+    if int(np.prod([conv.batch, *conv.y_shape[2:]])) > 1:
+        test_convolution_forward(conv, flag)
+        test_convolution_backward_to_the_weight(conv)
+    if conv.stride == 1:
+        test_convolution_backward_to_the_input(conv, flag)

@@ -190,6 +190,32 @@ def test_results_do_not_depend_on_how_the_grid_is_cut(cpu: Device, n: int, lanes
     assert whole.tobytes() == out.tobytes()
 
 
+@pytest.mark.parametrize("n", [100, 100_000])
+def test_a_replay_runs_recorded_launches_in_order_and_takes_other_buffers(
+    cpu: Device, n: int
+) -> None:
+    params = (Param("o", float32, n, "out"), Param("x", float32, n, "in"))
+    backend = Backend()
+    frame = backend.begin_kernel(Header("k", params, n), None)
+    for i in frame.loop("i", n, "grid", 1, False):
+        x = backend.lower_load(frame, params[1], i, 1, None, float32, 1)
+        y = backend.lower_add(frame, x, x, float32, 1)
+        backend.lower_store(frame, params[0], i, 1, y, None, float32, 1)
+    double = cpu.compile(frame.finish())
+    x, a, b, other = (cpu.allocate(4 * n) for _ in range(4))
+    values = np.arange(n, dtype=np.float32)
+    cpu.copy_in(x, memoryview(values))
+    cpu.copy_in(other, memoryview(-values))
+    replay = cpu.replay([(double, (a, x), n), (double, (b, a), n), (double, (a, b), n)])
+    out = np.empty_like(values)
+    for source, sign in ((x, 1), (other, -1), (x, 1)):
+        replay.bind(0, 1, source)
+        for _ in range(20):
+            replay.run()
+        cpu.copy_out(a, memoryview(out))
+        np.testing.assert_array_equal(out, sign * 8 * values)
+
+
 def test_a_wrong_number_of_buffers_is_an_error(cpu: Device) -> None:
     params = (Param("o", float32, 1, "out"),)
     backend = Backend()

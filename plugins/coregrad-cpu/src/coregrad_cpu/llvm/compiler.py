@@ -26,7 +26,7 @@ FORMAT = "1"
 MAGIC = b"coregrad-object\n"
 DIGEST = 16
 # Library functions that code may call and that an executable need not export.
-LIBRARY = ("fmod", "fmodf", "memset", "memcpy", "memmove")
+LIBRARY = ("fmod", "fmodf", "sin", "cos", "memset", "memcpy", "memmove")
 
 
 def cache_folder() -> Path | None:
@@ -35,7 +35,7 @@ def cache_folder() -> Path | None:
     if chosen == "0":
         return None
     if chosen:
-        return Path(chosen) / "cpu"
+        return Path(chosen).expanduser() / "cpu"
     if sys.platform == "win32":
         root = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
     elif sys.platform == "darwin":
@@ -190,10 +190,11 @@ def _symbol(name: str, key: str) -> str:
 
 def _offer_library_functions(llvm: Any) -> None:
     """Tell the linker where library functions are, as not every platform exports them."""
-    name = "ucrtbase" if sys.platform == "win32" else ctypes.util.find_library("m")
-    library = ctypes.CDLL(name or None)
-    for function in LIBRARY:
-        if hasattr(library, function):
-            llvm.add_symbol(
-                function, ctypes.cast(getattr(library, function), ctypes.c_void_p).value
-            )
+    windows = sys.platform == "win32"
+    library = ctypes.CDLL("ucrtbase" if windows else ctypes.util.find_library("m"))
+    found = {name: getattr(library, name) for name in LIBRARY if hasattr(library, name)}
+    if windows:  # code for Windows refers to a stack probe and to a marker of its linker
+        found["__chkstk"] = ctypes.CDLL("ntdll").__chkstk
+        found["_fltused"] = found["fmod"]
+    for name, function in found.items():
+        llvm.add_symbol(name, ctypes.cast(function, ctypes.c_void_p).value)

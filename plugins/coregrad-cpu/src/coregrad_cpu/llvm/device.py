@@ -7,6 +7,7 @@ import ctypes
 import os
 import weakref
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from coregrad.dtypes import ALL
 from coregrad.errors import VerifyError
@@ -16,6 +17,8 @@ from coregrad_cpu.llvm.arena import Arena, Buffer
 from coregrad_cpu.llvm.compiler import Compiler, cache_folder
 from coregrad_cpu.llvm.frame import hints
 from coregrad_cpu.llvm.pool import Pool, Record, RunList, thread_count
+
+Launch: TypeAlias = "tuple[Compiled, Sequence[Buffer], int]"  # what Device.launch takes
 
 # The least work of a chunk, in instructions: some microseconds, several times what handing a
 # chunk to another thread costs.
@@ -41,15 +44,54 @@ class Compiled:
         self._threads = threads
         self._plans: dict[int, tuple[Record, RunList]] = {}
 
+    def record(self, arguments: int, grid: int) -> Record:
+        """A launch over ``grid`` iterations with the buffer addresses found at ``arguments``."""
+        iterations = self._grid or grid
+        size = chunk_size(iterations, self._work, self._step, self._threads)
+        return Record(self.address, arguments, iterations, size)
+
     def plan(self, grid: int) -> tuple[Record, RunList]:
-        """How a launch over ``grid`` iterations is cut. Kept for ever: see pool.py on records."""
+        """A launch with the kernel's own argument block, kept for ever: see pool.py on records."""
         plan = self._plans.get(grid)
         if plan is None:
-            iterations = self._grid or grid
-            size = chunk_size(iterations, self._work, self._step, self._threads)
-            record = Record(self.address, self.pointer, iterations, size)
+            record = self.record(self.pointer, grid)
             plan = self._plans[grid] = record, RunList((record,))
         return plan
+
+
+class Replay:
+    """Launches recorded once, which one native call then carries out in order.
+
+    It holds the buffers it was given; :meth:`bind` exchanges one between two runs.
+    """
+
+    def __init__(self, pool: Pool, launches: Sequence[Launch]) -> None:
+        self._pool = pool
+        self._buffers = [list(buffers) for _, buffers, _ in launches]
+        self._blocks = [
+            (ctypes.c_int64 * max(1, len(buffers)))(*(b.address for b in buffers))
+            for buffers in self._buffers
+        ]
+        self._runlist = RunList(
+            [
+                compiled.record(ctypes.addressof(block), grid)
+                for (compiled, _, grid), block in zip(launches, self._blocks, strict=True)
+            ]
+        )
+
+    def __del__(self) -> None:
+        self._pool.bury(self._runlist)
+
+    def bind(self, launch: int, position: int, buffer: Buffer) -> None:
+        """Let a launch use another buffer at an argument's position."""
+        with self._pool.lock:
+            self._buffers[launch][position] = buffer
+            self._blocks[launch][position] = buffer.address
+
+    def run(self) -> None:
+        """Carry out every launch."""
+        with self._pool.lock:
+            self._pool.run(self._runlist)
 
 
 class Device:
@@ -115,6 +157,10 @@ class Device:
                 compiled.call(compiled.pointer, 0, record.grid)
             else:
                 self.pool.run(runlist)
+
+    def replay(self, launches: Sequence[Launch]) -> Replay:
+        """The same launches as an object that runs them all in one native call."""
+        return Replay(self.pool, launches)
 
     def synchronize(self) -> None:
         """Nothing is pending: launches return when they are done."""

@@ -10,7 +10,7 @@ What makes it safe, in the order it was learned:
 * the claim and done words carry the run's generation in their upper half: a late thread sees a
   foreign tag and leaves;
 * a record never changes once a list has been submitted, except for the contents of its arguments;
-* a list may be freed only after :meth:`Pool.retire`, which waits until no thread can look at it.
+* the last reference to a list is dropped by :meth:`Pool.bury`, when no thread can look at it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import os
 import platform
 import sys
 import threading
-import time
 import weakref
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -205,11 +205,16 @@ entry:
   %spin.p = getelementptr i64, ptr %pool, i64 33
   br label %outer
 outer:
-  %seen = phi i64 [ 0, %entry ], [ %ran, %work ]
+  %seen = phi i64 [ 0, %entry ], [ %ran, %awake ]
+  ; looked at after taking part: the run just seen may have been the one that announces the stop
+  %stop = load atomic i64, ptr %stop.p acquire, align 8
+  %stopped = icmp ne i64 %stop, 0
+  br i1 %stopped, label %leave, label %begin
+begin:
   %limit = load i64, ptr %spin.p
   br label %watch
 watch:
-  %k = phi i64 [ 0, %outer ], [ %k.next, %spin ]
+  %k = phi i64 [ 0, %begin ], [ %k.next, %spin ]
   %g = load atomic i64, ptr %pool acquire, align 8
   %fresh = icmp ne i64 %g, %seen
   br i1 %fresh, label %awake, label %idle
@@ -237,10 +242,6 @@ rise:
   %out = atomicrmw sub ptr %sleepers.p, i64 1 seq_cst
   br label %awake
 awake:
-  %stop = load atomic i64, ptr %stop.p acquire, align 8
-  %stopped = icmp ne i64 %stop, 0
-  br i1 %stopped, label %leave, label %work
-work:
   %ran = call i64 @help(ptr %pool)
   br label %outer
 leave:
@@ -329,6 +330,7 @@ class Pool:
         self.lock = threading.Lock()
         self._condition = threading.Condition()
         self._workers: list[threading.Thread] = []
+        self._buried: deque[RunList] = deque()
         self._memory = (ctypes.c_int64 * (POOL_SLOTS + 8))()
         self._address = -(-ctypes.addressof(self._memory) // 64) * 64
         self._slots = (ctypes.c_int64 * POOL_SLOTS).from_address(self._address)
@@ -339,20 +341,21 @@ class Pool:
         """Carry out every record in order. The caller holds ``lock`` and the buffers."""
         if len(self._workers) < self.threads - 1 and not self._stopped:
             self._start()
+        buried = len(self._buried)
         if self._native_wait:
             self._submit(self._address, runlist.address, runlist.length)
-            return
-        self._publish(self._address, runlist.address, runlist.length)
-        with self._condition:
-            self._condition.notify_all()
-        self._help(self._address)
+        else:
+            self._publish(self._address, runlist.address, runlist.length)
+            with self._condition:
+                self._condition.notify_all()
+            self._help(self._address)
+        if buried and not self._slots[INSIDE]:  # whoever looked at an older list has left
+            for _ in range(buried):
+                self._buried.popleft()
 
-    def retire(self, runlist: RunList) -> None:
-        """Return when no thread can look at the list any more; its memory may then go."""
-        with self.lock:
-            self._publish(self._address, runlist.address, 0)
-            while self._slots[INSIDE]:
-                time.sleep(0.0001)
+    def bury(self, runlist: RunList) -> None:
+        """Let a list go once no thread can look at it any more. Never waits: see Arena.give."""
+        self._buried.append(runlist)
 
     def stop(self) -> None:
         """End the workers; later runs use the calling thread alone."""
@@ -384,13 +387,11 @@ class Pool:
     def _wait_and_help(self) -> None:
         """A worker where native code has nothing portable to wait on."""
         seen = 0
-        while True:
-            with self._condition:
-                while self._slots[GENERATION] == seen:
-                    self._condition.wait()
-            if self._slots[STOP]:
-                return
+        while not self._slots[STOP]:
             seen = self._help(self._address)
+            with self._condition:
+                while self._slots[GENERATION] == seen and not self._slots[STOP]:
+                    self._condition.wait()
 
 
 def program(native_wait: bool) -> str:

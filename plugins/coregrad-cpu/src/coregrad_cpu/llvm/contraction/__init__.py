@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from coregrad.ir.emit import Emitter
 from coregrad.ir.kernel import Kernel
-
 from coregrad_cpu.llvm.contraction.plan import Machine, choose
 from coregrad_cpu.llvm.contraction.program import Program
 from coregrad_cpu.llvm.frame import Frame

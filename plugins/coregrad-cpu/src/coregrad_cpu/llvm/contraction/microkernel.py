@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from coregrad.dtypes import DType
-
 from coregrad_cpu.llvm import words
 
 UNROLL = 4  # steps of k per loop iteration: hides the loop's own instructions
@@ -104,7 +103,9 @@ class _Writer:
             single = self._loop("single", "rest", whole, last, 1, "%count")
             self.line("br label %done")
             self.label("done")
-            last = [self._phi(a, "rest", b, "leave_single") for a, b in zip(last, single, strict=True)]
+            last = [
+                self._phi(a, "rest", b, "leave_single") for a, b in zip(last, single, strict=True)
+            ]
         for pointer, value in zip(sums, last, strict=True):
             self.line(f"store {self.vector} {value}, ptr {pointer}, align 64")
         self.line("ret void")

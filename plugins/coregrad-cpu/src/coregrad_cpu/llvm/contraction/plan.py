@@ -14,11 +14,11 @@ from functools import cached_property
 from math import gcd, inf, prod
 
 from coregrad.dtypes import DType, float32, float64
-from coregrad.ir.index import Index, Var
+from coregrad.ir.index import Var
 from coregrad.ir.kernel import Contraction, Instr
-from coregrad.ir.ops import CONST, LOAD
-
-from coregrad_cpu.llvm.contraction import tree
+from coregrad_cpu.llvm.contraction import operands, tree
+from coregrad_cpu.llvm.contraction.cut import Cut
+from coregrad_cpu.llvm.contraction.operands import Packed, Read, Slide
 from coregrad_cpu.llvm.contraction.roles import separated
 from coregrad_cpu.llvm.contraction.tree import Fragment
 
@@ -34,8 +34,6 @@ PAGE, WAYS = 4096, 8  # of the first-level cache: lines a page apart share a set
 # side, one thread), and they compile sooner: steps of k, multiply-adds of one product and of all,
 # and rows of the scalar side where the other has to be transposed first.
 LEAST_STEPS, LEAST_PRODUCT, LEAST_WORK, LEAST_ROWS = 12, 2048, 32768, 5
-STRIDED = 1.5  # cycles of loading one number that is not next to the one before
-TRANSPOSED = 0.4  # cycles per number turned around in registers
 
 
 @dataclass(frozen=True)
@@ -49,117 +47,6 @@ class Machine:
     def lanes(self, dtype: DType) -> int:
         """Elements of one vector register."""
         return self.vector_bytes // dtype.itemsize
-
-
-@dataclass(frozen=True)
-class Cut:
-    """One of ``axes`` cut into pieces of ``size`` or, the last ones, one less.
-
-    The axes after it are whole, those before it are walked one by one.
-    """
-
-    axes: tuple[Var, ...]
-    at: int
-    size: int
-
-    @property
-    def extent(self) -> int:
-        """Of the axis that is cut."""
-        return self.axes[self.at].extent
-
-    @property
-    def inner(self) -> int:
-        """Elements per step of the cut axis."""
-        return prod(v.extent for v in self.axes[self.at + 1 :])
-
-    @property
-    def outer(self) -> int:
-        """Combinations of the axes before the cut one."""
-        return prod(v.extent for v in self.axes[: self.at])
-
-    @property
-    def pieces(self) -> int:
-        """Pieces of the cut axis."""
-        return -(-self.extent // self.size)
-
-    @property
-    def large(self) -> int:
-        """How many of the pieces have ``size`` steps."""
-        return self.extent - self.pieces * (self.size - 1)
-
-    @property
-    def total(self) -> int:
-        """Pieces in all."""
-        return self.outer * self.pieces
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """The sizes that occur."""
-        return (self.size,) if self.large == self.pieces else (self.size, self.size - 1)
-
-
-@dataclass(frozen=True)
-class Slide:
-    """An axis and a step of k of which the scalar operand sees only ``scale*axis + step*tap``.
-
-    The operand is 0 unless the total, which counts from ``origin``, lies in ``low .. high``.
-    """
-
-    axis: Var
-    tap: Var
-    total: Var
-    scale: int
-    step: int
-    origin: int
-    low: int
-    high: int
-
-    def used(self, first: int, count: int) -> int:
-        """How many taps may count for a stretch of the axis."""
-        low = self.low - self.scale * (first + count - 1) - self.origin
-        high = self.high - self.scale * first - self.origin
-        if self.step < 0:
-            low, high = -high, -low
-        return max(0, min(high, self.tap.extent - 1) - max(low, 0) + 1)
-
-
-@dataclass(frozen=True)
-class Packed:
-    """The vector operand: its tree over merged axes, and how a panel is filled."""
-
-    root: Instr
-    axes: tuple[Var, ...]
-    k: tuple[Var, ...]  # the axes of k from the cut one on, merged
-    along_k: bool  # lanes run along the last axis of k, and are transposed; else along the side
-    lanes: int
-    cost: float  # cycles per element
-    originals: tuple[Var, ...]  # the contraction's axes that ``axes`` were merged from
-
-    @property
-    def width(self) -> int:
-        """Elements of the side."""
-        return prod(v.extent for v in self.axes)
-
-
-@dataclass(frozen=True)
-class Read:
-    """The scalar operand: where ``copied``, its tree is over the slides' totals."""
-
-    root: Instr
-    axes: tuple[Var, ...]
-    originals: tuple[Var, ...]  # the contraction's axes that ``axes`` were merged from
-    copied: bool
-    slides: tuple[Slide, ...] = ()
-    unit: Var | None = None  # lanes of the copying run along it
-    cost: float = 0.0  # cycles per element copied
-
-    def rows(self, tile: Cut, strides: dict[Var, int]) -> tuple[int, ...]:
-        """How far the tile's elements stand from its first one."""
-        offsets = [0]
-        counts = [tile.size, *(v.extent for v in tile.axes[tile.at + 1 :])]
-        for var, count in zip(tile.axes[tile.at :], counts, strict=True):
-            offsets = [o + i * strides[var] for o in offsets for i in range(count)]
-        return tuple(offsets)
 
 
 @dataclass(frozen=True)
@@ -178,7 +65,8 @@ class Plan:
     blocks: int  # per chunk: tiles, where nothing is copied
     lanes: int
     dtype: DType
-    cost: float
+    cost: float  # until all threads are done
+    work: float = 0.0  # of one chunk
 
     @property
     def panel(self) -> int:
@@ -222,7 +110,10 @@ class Plan:
     @property
     def trimmed(self) -> Slide | None:
         """The slide whose taps outside its support are left out, tile by tile."""
-        return _trimmed(self.read, self.k.axes) if self.k.total == 1 else None
+        slide = _trimmed(self.read, self.k.axes) if self.k.total == 1 else None
+        if slide is None or self.tile.axes.index(slide.axis) > self.tile.at:
+            return None
+        return slide
 
     @property
     def tiles(self) -> int:
@@ -259,6 +150,8 @@ def choose(contraction: Contraction, machine: Machine) -> Plan | None:
     dtype = c.acc.dtype
     if c.acc.kind != "add" or dtype not in (float32, float64):
         return None
+    if min(_elements(c.m), _elements(c.n)) < 2:
+        return None
     product = _elements(c.m) * _elements(c.n) * _elements(c.k)
     if _elements(c.k) < LEAST_STEPS or product < LEAST_PRODUCT:
         return None
@@ -291,131 +184,20 @@ def _plans(
     machine: Machine,
 ) -> Iterator[Plan]:
     dtype, lanes = c.acc.dtype, machine.lanes(c.acc.dtype)
-    read = _read(scalar, scalar_axes, c.k, dtype)
+    read = operands.read(scalar, scalar_axes, c.k, dtype)
     if not read.axes:
         return
     merged, axes = tree.merge(Fragment((vector,)), vector_axes)
     width = _elements(axes)
     tile, vectors, speed = _tile(read, c.k, width, lanes, machine.registers - 4, dtype)
     k = _cut_k(c.k, read, tile.size * tile.inner, vectors * lanes, dtype)
-    packed = _packed(merged, axes, vector_axes, k, lanes)
+    packed = operands.packed(merged, axes, vector_axes, k, lanes)
     output = _output_cost(c, vector_axes)
     for block in _blocks(read, tile, k, lanes, dtype) if read.copied else [tile]:
         draft = Plan(c.batch, packed, read, tile, block, k, vectors, 1, 1, lanes, dtype, inf)
         plan = _chunked(draft, speed, output, machine)
         if plan.cost < inf:  # else its sums do not fit
             yield plan
-
-
-# ---- the operands ------------------------------------------------------------------------------
-
-
-def _read(root: Instr, axes: tuple[Var, ...], k: Sequence[Var], dtype: DType) -> Read:
-    """The scalar operand: in place if it can be, else copied over as few axes as possible."""
-    bare = tree.bare_load(root)
-    if bare is not None and bare[0].dtype is dtype:
-        merged, joined = tree.merge(Fragment((root,)), axes)
-        found = tree.bare_load(merged.roots[0])
-        assert found is not None
-        if tree.strides(found[1], (*joined, *k)) is not None:
-            return Read(merged.roots[0], joined, axes, False)
-    fragment, slides = Fragment((root,)), []
-    left = list(axes)
-    for tap in k:
-        for axis in left:
-            slid = tree.slide(fragment, axis, tap)
-            if slid is not None:
-                fragment, total, scale, step, origin = slid
-                low, high = tree.support(fragment.roots[0], total)
-                slides.append(Slide(axis, tap, total, scale, step, origin, low, high))
-                left.remove(axis)
-                break
-    fragment, joined = _merge_runs(fragment, axes, left)
-    dims = [*joined, *(v for v in k if v not in {s.tap for s in slides})]
-    dims = [v for v in dims if v in left or v not in axes] + [s.total for s in slides]
-    unit = max(dims, key=lambda v: (_unit(fragment, v), v.extent))
-    cost = _evaluation_cost(fragment, unit, min(16, unit.extent))
-    return Read(fragment.roots[0], joined, axes, True, tuple(slides), unit, cost)
-
-
-def _merge_runs(
-    fragment: Fragment, axes: Sequence[Var], mergeable: Sequence[Var]
-) -> tuple[Fragment, tuple[Var, ...]]:
-    """Merge neighbouring axes, leaving alone those the tree no longer mentions."""
-    joined: list[Var] = []
-    run: list[Var] = []
-    for axis in [*axes, None]:
-        if axis is not None and axis in mergeable:
-            run.append(axis)
-            continue
-        fragment, merged = tree.merge(fragment, run)
-        joined += merged
-        run = []
-        if axis is not None and axis.extent > 1:
-            joined.append(axis)
-    mergeable[:] = [v for v in joined if v in mergeable or v not in axes]  # type: ignore[index]
-    return fragment, tuple(joined)
-
-
-def _packed(
-    fragment: Fragment, axes: tuple[Var, ...], originals: tuple[Var, ...], k: Cut, lanes: int
-) -> Packed:
-    """The vector operand, with the lanes along whichever axis is contiguous in memory."""
-    fragment, inner = tree.merge(fragment, k.axes[k.at :])
-    width = _elements(axes)
-    side, last = axes[-1], inner[-1] if inner else None
-    along_k = (
-        last is not None
-        and _least(k, last) >= 4
-        and _unit(fragment, last) > _unit(fragment, side)
-    )
-    if along_k:
-        assert last is not None
-        least = _least(k, last)
-        pack_lanes = power(min(lanes, least))
-        cost = TRANSPOSED * lanes / pack_lanes + _evaluation_cost(fragment, last, pack_lanes)
-    else:
-        pack_lanes = power(min(lanes, width)) if len(axes) == 1 else gcd(lanes, side.extent)
-        cost = _evaluation_cost(fragment, side, pack_lanes)
-    return Packed(fragment.roots[0], axes, inner, along_k, pack_lanes, cost, originals)
-
-
-def _least(k: Cut, last: Var) -> int:
-    """The fewest positions of the last (merged) axis of k within one block."""
-    if last.extent == k.extent * k.inner:
-        return min(k.sizes) * k.inner
-    return last.extent
-
-
-def _unit(fragment: Fragment, var: Var) -> float:
-    """The share of loads that walk memory in order (or stand still) as ``var`` grows."""
-    loads = [i for i in tree.walk(fragment.roots) if i.op is LOAD]
-    if not loads:
-        return 1.0
-    good = sum(_step(load.attr[1], var) in (0, 1, -1) for load in loads)
-    moving = any(_step(load.attr[1], var) for load in loads)
-    return good / len(loads) if moving else 0.0
-
-
-def _step(index: Index, var: Var) -> int | None:
-    return index.coefficient(var)
-
-
-def _evaluation_cost(fragment: Fragment, var: Var, lanes: int) -> float:
-    """Cycles per element of evaluating a tree with lanes along ``var``."""
-    cost = 2.0 / lanes
-    for instr in tree.walk(fragment.roots):
-        if instr.op is CONST:
-            continue
-        cost += 1.0 / lanes
-        if instr.op is LOAD and _step(instr.attr[1], var) not in (0, 1, -1):
-            cost += STRIDED
-    return cost
-
-
-def power(n: int) -> int:
-    """The largest power of two not above ``n``."""
-    return 1 << (n.bit_length() - 1)
 
 
 # ---- tiles -------------------------------------------------------------------------------------
@@ -475,7 +257,7 @@ def _cache_rows(read: Read, axis: Var, dtype: DType) -> int:
     """How many rows fit the first-level cache at once: rows a page apart compete for 8 places."""
     if read.copied:
         return 1 << 30
-    step = abs(_step(read.root.attr[1], axis) or 0) * dtype.itemsize
+    step = abs(read.root.attr[1].coefficient(axis) or 0) * dtype.itemsize
     return WAYS * (PAGE // gcd(PAGE, step)) if step >= 64 else 1 << 30
 
 
@@ -558,7 +340,9 @@ def _blocks(read: Read, tile: Cut, k: Cut, lanes: int, dtype: DType) -> Iterator
         size = axes[at].extent
         while True:
             block = Cut(axes, at, size)
-            fits = copy_strides(read, block, tile, k, lanes, dtype)[1] * dtype.itemsize <= COPY_BYTES
+            fits = (
+                copy_strides(read, block, tile, k, lanes, dtype)[1] * dtype.itemsize <= COPY_BYTES
+            )
             if fits or size == 1:
                 break
             size = -(-size // 2)
@@ -568,35 +352,46 @@ def _blocks(read: Read, tile: Cut, k: Cut, lanes: int, dtype: DType) -> Iterator
 
 # ---- chunks ------------------------------------------------------------------------------------
 
-SHARES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
-
 
 def _output_cost(c: Contraction, vector_axes: Sequence[Var]) -> float:
     """Cycles per element of the result: more where its contiguous axis is not the vector side."""
     fragment, merged = tree.merge(tree.stores_fragment(c.stores), vector_axes)
-    along = any(_step(index, merged[-1]) == 1 for index in fragment.targets)
+    along = any(index.coefficient(merged[-1]) == 1 for index in fragment.targets)
     return 0.25 if along else 0.6
+
+
+def _counts(total: int) -> list[int]:
+    """How many of ``total`` a chunk may take: shares of it, and powers of two."""
+    shares = {-(-total // n) for n in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)}
+    return sorted(shares | {1 << i for i in range(total.bit_length() - 1)})
 
 
 def _chunked(draft: Plan, speed: float, output: float, machine: Machine) -> Plan:
     """The plan with the numbers of panels and blocks per chunk that cost least."""
     item, best = draft.dtype.itemsize, draft
     panel_bytes = draft.steps * draft.panel * item
-    for panels in sorted({-(-draft.all_panels // n) for n in SHARES}):
+    for panels in _counts(draft.all_panels):
         if panels > 1 and panels * panel_bytes > PANEL_BYTES:
             break
-        for blocks in sorted({-(-draft.all_blocks // n) for n in SHARES}):
+        for blocks in _counts(draft.all_blocks):
             plan = replace(draft, panels=panels, blocks=blocks)
             if draft.k.total > 1 and plan.sums_size * item > SUMS_BYTES:
                 break
-            cost = _cost(plan, speed, output, machine)
+            work = _work(plan, speed, output)
+            cost = work * _waves(prod(plan.grid), machine.threads)
             if cost < best.cost:
-                best = replace(plan, cost=cost)
+                best = replace(plan, cost=cost, work=work)
     return best
 
 
-def _cost(plan: Plan, speed: float, output: float, machine: Machine) -> float:
-    """Cycles until all chunks are done, shared out over the threads."""
+def _waves(chunks: int, threads: int) -> float:
+    """How often each thread takes a chunk, the waiting for the last one included."""
+    waves = chunks / threads
+    return waves + 0.5 if waves >= CHUNKS else -(-chunks // threads) + 0.25
+
+
+def _work(plan: Plan, speed: float, output: float) -> float:
+    """Cycles of one chunk."""
     steps = _elements(plan.k.axes)
     scalar = plan.blocks / plan.all_blocks
     vector = plan.panels / plan.all_panels
@@ -609,5 +404,4 @@ def _cost(plan: Plan, speed: float, output: float, machine: Machine) -> float:
         chunk += 0.2 * results * plan.k.total
     if plan.read.copied:
         chunk += plan.read.cost * plan.copy_size * plan.k.total * plan.blocks
-    waves = prod(plan.grid) / machine.threads
-    return chunk * (waves + 0.5 if waves >= CHUNKS else -(-prod(plan.grid) // machine.threads) + 0.25)
+    return chunk

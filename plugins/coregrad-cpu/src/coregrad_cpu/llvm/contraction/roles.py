@@ -14,7 +14,6 @@ from coregrad.ir import index as ix
 from coregrad.ir.index import Index, Var
 from coregrad.ir.kernel import Contraction, Instr
 from coregrad.ir.ops import LOAD
-
 from coregrad_cpu.llvm.contraction import tree
 
 
@@ -59,4 +58,4 @@ def _is_inside(index: Index, size: int) -> bool:
     total = ix.constant(index.const)
     for atom, factor in index.terms:
         total = total + ix.variable(atom) * factor
-    return 0 <= total.lo and total.hi < size
+    return total.lo >= 0 and total.hi < size

@@ -41,13 +41,12 @@ def operands(instr: Instr) -> list[Instr]:
 
 def index_of(instr: Instr) -> Index | None:
     """The index expression of a load or an index value."""
+    found: Index | None = None
     if instr.op is LOAD:
-        found: Index = instr.attr[1]
-        return found
-    if instr.op is INDEX:
+        found = instr.attr[1]
+    elif instr.op is INDEX:
         found = instr.attr
-        return found
-    return None
+    return found
 
 
 def opaques(index: Index) -> list[Instr]:
@@ -86,9 +85,7 @@ class Fragment:
         return Fragment(tuple(made[r] for r in self.roots), tuple(map(change, self.targets)))
 
 
-def _rebuild(
-    instr: Instr, made: Mapping[Instr, Instr], change: Callable[[Index], Index]
-) -> Instr:
+def _rebuild(instr: Instr, made: Mapping[Instr, Instr], change: Callable[[Index], Index]) -> Instr:
     args = tuple(made[a] for a in instr.args)
     attr: Any = instr.attr
     index = index_of(instr)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from coregrad.dtypes import DType
-
 from coregrad_cpu.llvm import words
 
 
@@ -31,7 +30,7 @@ def text(name: str, dtype: DType, lanes: int, columns: int) -> str:
 
 
 def _exchange(lines: list[str], vector: str, lanes: int) -> int:
-    """log2(lanes) rounds: blocks of half, a quarter, ... the size change places between two rows."""
+    """log2(lanes) rounds: blocks of half, a quarter, ... the size are exchanged between rows."""
     done, distance = 0, lanes // 2
     while distance:
         low = [j if not j & distance else lanes + j - distance for j in range(lanes)]
