@@ -71,9 +71,7 @@ class Peer:
 
     def __init__(self, library: str, workload: str, options: Options) -> None:
         self.limit = options.limit
-        turn = "first" if options.first else "fair"
-        program = [sys.executable, str(HERE / "worker.py")]
-        command = [*program, library, workload, str(options.threads), turn]
+        command = [sys.executable, str(HERE / "worker.py"), library, workload, str(options.threads)]
         self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed in close)
         self.process = subprocess.Popen(
             command,
@@ -84,6 +82,8 @@ class Peer:
             env=options.variables,
             start_new_session=options.first,
         )
+        if options.first:
+            machine.go_first(self.process.pid)
         self.answers: Queue[str] = Queue()
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -248,20 +248,27 @@ def _fresh(program: str, options: Options) -> tuple[float, Any]:
     """Run a program with empty caches: its seconds, and its result if it prints one."""
     with tempfile.TemporaryDirectory() as folder:
         begun = time.perf_counter()
-        done = subprocess.run(
+        process = subprocess.Popen(
             [sys.executable, "-c", program],
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=options.limit,
             env={**options.variables, **empty_caches(folder)},
             cwd=folder,  # a folder called like a library must not be taken for it
-            check=False,
+            start_new_session=options.first,
         )
+        if options.first:
+            machine.go_first(process.pid)
+        try:
+            out, err = process.communicate(timeout=options.limit)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            raise Failed(f"no end within {options.limit:g} s") from None
         wall = time.perf_counter() - begun
-    if done.returncode != 0:
-        lines = done.stderr.strip().splitlines()
-        raise Failed(lines[-1] if lines else f"the program ended with {done.returncode}")
-    printed = done.stdout.splitlines()
+    if process.returncode != 0:
+        raise Failed(err.strip().splitlines()[-1] if err.strip() else f"rc {process.returncode}")
+    printed = out.splitlines()
     if not printed:
         return wall, None
     return float(printed[0]), np.array(json.loads(printed[1]))
@@ -354,6 +361,7 @@ def main() -> int:
     here, absent = installed(args.libraries.split(","))
     with tempfile.TemporaryDirectory() as caches:
         variables = {**os.environ, **environment(args.threads), **empty_caches(caches)}
+        variables |= {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": f"{caches}/bytecode"}
         options = Options(
             libraries=here,
             rounds=args.rounds,

@@ -85,14 +85,6 @@ def _busy_cpus() -> float:
     return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
 
 
-def _go_first() -> None:
-    """Run before other programs; raises PermissionError where that is not allowed."""
-    os.setpriority(os.PRIO_PROCESS, 0, -20)
-    group = Path("/proc/self/autogroup")  # Linux compares sessions before processes
-    if group.exists():
-        group.write_text("-20")
-
-
 def _serve(worker: Worker, replies: TextIO) -> None:
     for line in sys.stdin:
         order = json.loads(line)
@@ -112,10 +104,8 @@ def _reply(replies: TextIO, answer: dict[str, Any]) -> None:
 def main() -> int:
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a library prints must not get between the answers
-    library, workload, threads, first = sys.argv[1:]
+    library, workload, threads = sys.argv[1:]
     try:
-        if first == "first":
-            _go_first()
         _serve(Worker(library, workload, int(threads)), replies)
     except Exception as error:  # the runner reports it in the row of this library
         traceback.print_exc()

@@ -383,8 +383,6 @@ def _compile(
             made[node] = graph.intern(node.op, src, node.arg, node.dtype, node.shape)
         if math.prod(node.shape) == 0:  # no memory: not even an empty buffer can be an argument
             made[node] = build.const(0, node.dtype, node.shape)
-            src = tuple(made[s] for s in expression.walk.sources_of(node))
-            made[node] = graph.intern(node.op, src, node.arg, node.dtype, node.shape)
     targets = split.split(simplify.simplify([made[r] for r in roots]))
     verify.verify_graph(targets)
     checks = _check_numbers(expression, targets)

@@ -141,6 +141,11 @@ class LeafTag:
         tensor = self.tensor()
         return tensor if tensor is not None and tensor._tag is self else None
 
+    def history(self) -> Node | None:
+        """What the tensor's value was computed from, as long as the tensor lives."""
+        owner = self.owner()
+        return None if owner is None else owner._history
+
 
 class TensorBase:
     """The name: a node, a device, a flag and a gradient."""
@@ -155,6 +160,7 @@ class TensorBase:
     _requires_grad: Flag
     _tag: LeafTag | None = None
     _links: int = 0
+    _history: Node | None = None
     _hooks: tuple[Callable[[Any], Any], ...] = ()
     grad: Self | None = None
 
@@ -188,6 +194,7 @@ class TensorBase:
             )
         self.device = device
         self._requires_grad = requires_grad if node.dtype.is_float else False
+        self._history = None
         self._node = self._as_leaf(node)
 
     @classmethod
@@ -248,6 +255,9 @@ class TensorBase:
                 f"{name}: this tensor requires a gradient, which in-place methods would lose; "
                 "update it inside `with no_grad():`, or use its result as a new tensor"
             )
+        if self._node.buffer is not None:
+            self._links = 0
+        self._history = None
         if tracked:
             self._node = node
             self._requires_grad = True
@@ -285,8 +295,13 @@ class TensorBase:
         """A computed value that has no history lets go of the graph that computed it."""
         if self._requires_grad is False:
             self._node = buffer
-        elif node.op is ops.LEAF and node.src[0].op is ops.DETACH:
-            self._node = build.leaf(buffer, node.arg)
+        elif node.op is ops.LEAF:
+            if node.src[0].op is ops.DETACH:
+                self._node = build.leaf(buffer, node.arg)
+        elif self._requires_grad is None:  # later results need the value only: loops stay short
+            self._history = node
+            self._tag = LeafTag(self)
+            self._node = build.leaf(buffer, self._tag)
         return self._node
 
     def realized(self) -> None:
@@ -759,7 +774,7 @@ class TensorBase:
         return made
 
     def _own_attributes(self) -> dict[str, Any]:
-        ours = ("_node", "device", "_requires_grad", "_tag", "_links", "_hooks", "grad")
+        ours = ("_node", "device", "_requires_grad", "_tag", "_links", "_history", "_hooks", "grad")
         return {k: v for k, v in self.__dict__.items() if k not in ours}
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextvars import ContextVar, Token
-from functools import lru_cache
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -87,13 +86,11 @@ class Device(metaclass=_Registry):
         return hash(self.name)
 
 
-@lru_cache(maxsize=64)
 def supported(device: str) -> frozenset[DType]:
     """The dtypes a device has."""
     return plugins.open_device(device).device.limits.dtypes
 
 
-@lru_cache(maxsize=64)
 def host_memory(device: str) -> bool:
     """Whether a device's buffers are host memory, so that looking at one costs little."""
     return plugins.open_device(device).device.limits.host_memory

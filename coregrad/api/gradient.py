@@ -57,7 +57,7 @@ def _sources(node: Node) -> Sequence[Node]:
         return ()
     if node.op is ops.CUSTOM:
         return node.src[1:]
-    return node.src if autodiff.VJPS[node.op] else ()
+    return autodiff.origins(node) if autodiff.VJPS[node.op] else ()
 
 
 def _leaves(roots: Sequence[Node]) -> list[Node]:
@@ -70,7 +70,7 @@ def _takers(root: Node) -> dict[TensorBase, list[Node]]:
     owners: dict[TensorBase, list[Node]] = {}
     for leaf in _leaves([root]):
         owner = leaf.arg.owner()
-        if owner is not None:
+        if owner is not None and owner._history is None:
             owners.setdefault(owner, []).append(leaf)
     firm = {t: leaves for t, leaves in owners.items() if t._requires_grad is True}
     takers = firm or {t: leaves for t, leaves in owners.items() if t._requires_grad is None}

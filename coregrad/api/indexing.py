@@ -558,6 +558,7 @@ class Indexing(Movement):
         [[2, 2], [4, 4]]
         """
         axis = self._dim("index_select", dim)
+        self._check_device("index_select", index)
         if index.ndim > 1:
             raise ShapeError(f"index_select: the index has shape {index.shape}; give a vector")
         return self[(WHOLE,) * axis + (index.reshape(-1),)]  # type: ignore[attr-defined]
@@ -586,6 +587,7 @@ class Indexing(Movement):
         >>> Tensor([1, 2, 3]).masked_select(Tensor([True, False, True])).tolist()
         [1, 3]
         """
+        self._check_device("masked_select", mask)
         if mask.dtype is not dtypes.bool_:
             raise DTypeError(f"masked_select: the mask is {mask.dtype.name}, not bool; compare it")
         shape = broadcast_shapes("masked_select", self.shape, mask.shape)

@@ -645,6 +645,9 @@ def _pad_constant(x: Node, widths: Sequence[tuple[int, int]], value: float) -> N
             )
     kept = [(max(-b, 0), n - max(-a, 0)) for n, (b, a) in zip(x.shape, widths, strict=True)]
     grown = [(max(b, 0), max(a, 0)) for b, a in widths]
+    if 0 in x.shape:  # a border of nothing
+        shape = [n + before + after for n, (before, after) in zip(x.shape, widths, strict=True)]
+        return build.const(value, x.dtype, tuple(shape))
     if any(lo > hi for lo, hi in kept):  # one side cuts into what the other side adds
         return _shifted(x, widths, value)
     return build.pad(build.shrink(x, kept), grown, value)

@@ -320,7 +320,7 @@ def gradients(root: Node, seed: Node, wanted: Iterable[Node]) -> dict[Node, Node
         if node in targets:
             found[node] = g
         for i, share in _shares(g, node, active):
-            source = node.src[i]
+            source = origins(node)[i]
             earlier = received.get(source)
             received[source] = share if earlier is None else build.add(earlier, share)
     return found
@@ -350,8 +350,19 @@ def _differentiable(node: Node) -> tuple[Node, ...]:
     if node.op is ops.CUSTOM:  # not its first source, whose own gradient the rule replaces
         sources = node.src[1:]
     else:
-        sources = node.src if VJPS[node.op] else ()
+        sources = origins(node) if VJPS[node.op] else ()
     return tuple(source for source in sources if source.dtype.is_float)
+
+
+def origins(node: Node) -> tuple[Node, ...]:
+    """The sources of a node. A leaf whose value has been computed stands on a buffer; if its tag
+    still knows what that was computed from (``tag.history()``), the gradient goes there."""
+    if node.op is ops.LEAF:
+        history = getattr(node.arg, "history", None)
+        computed = history() if history is not None else None
+        if computed is not None:
+            return (computed,)
+    return node.src
 
 
 def _shares(g: Node, node: Node, active: set[Node]) -> Iterator[tuple[int, Node]]:
@@ -363,7 +374,7 @@ def _shares(g: Node, node: Node, active: set[Node]) -> Iterator[tuple[int, Node]
     row = VJPS[node.op]
     if row is None:
         return
-    for i, source in enumerate(node.src):
+    for i, source in enumerate(origins(node)):
         if source in active and source.dtype.is_float:
             yield i, row(g, node, i)
 

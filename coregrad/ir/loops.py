@@ -18,6 +18,7 @@ from coregrad.ir.index import Index, Opaque, Quotient, Remainder, Var, variable
 from coregrad.ir.kernel import (
     INDEX,
     RESULT,
+    Allocate,
     Declare,
     Instr,
     Kernel,
@@ -330,8 +331,8 @@ def _choose(loop: Loop, limits: Limits, widest: int) -> float:
 
 
 def _forbidden(loop: Loop) -> bool:
-    """Lanes may not run along the order of a scatter."""
-    return loop.var.name == "s"
+    """Lanes may not run along the order of a scatter, nor share the array of one row."""
+    return loop.var.name == "s" or any(isinstance(s, Allocate) for s in walk(loop.body))
 
 
 def _is_cheap_reduction(loop: Loop) -> bool:

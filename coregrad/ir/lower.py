@@ -326,6 +326,8 @@ class Evaluator:
         else:
             fixed = index
             valid = self.instr(ops.LT, dtypes.bool_, (index, self.const(length, dtype)))
+        # What is computed from a wrong index, maybe in another kernel, must be an address, too.
+        fixed = self.instr(ops.WHERE, dtype, (valid, fixed, self.const(0, dtype)))
         wrong = self.instr(ops.XOR, dtypes.bool_, (valid, self.const(True, dtypes.bool_)))
         code = self.const(self.checks[node], dtypes.int32)
         report = self.both(gate, wrong)

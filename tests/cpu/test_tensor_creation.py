@@ -137,7 +137,9 @@ def test_numbers_too_large_for_a_float_are_infinite():
 
 
 def test_bfloat16_rounds_to_nearest_even():
-    values = np.array([70000, 1.00390625, 1.01171875, 3.3895314e38, -1, 1e-40, math.inf], np.float32)
+    values = np.array(
+        [70000, 1.00390625, 1.01171875, 3.3895314e38, -1, 1e-40, math.inf], np.float32
+    )
     bits = values.view(np.uint32).astype(np.uint64)
     bits[np.isfinite(values)] += 0x7FFF + ((bits[np.isfinite(values)] >> 16) & 1)
     want = ((bits >> 16) << 16).astype(np.uint32).view(np.float32)
@@ -212,7 +214,13 @@ def test_numbers_that_do_not_fit_a_creation_function_are_errors():
 def test_what_a_tensor_says_of_itself():
     x = Tensor([[1.0, 2.0, 3.0]])
     assert (x.shape, x.ndim, x.dim(), x.numel(), len(x)) == ((1, 3), 2, 2, 3, 1)
-    assert (x.size(), x.size(1), x.size(dim=-1), x.nbytes, x.element_size()) == ((1, 3), 3, 3, 12, 4)
+    assert (x.size(), x.size(1), x.size(dim=-1), x.nbytes, x.element_size()) == (
+        (1, 3),
+        3,
+        3,
+        12,
+        4,
+    )
     assert (x.is_floating_point(), x.int().is_floating_point()) == (True, False)
     assert x.device == Device.DEFAULT
 
@@ -326,13 +334,13 @@ def test_the_default_device_can_be_set_and_scoped():
         with Device("cpu"):
             assert Tensor([1.0]).device == "cpu"
         assert Device.DEFAULT == "numpy"
-    assert Device.DEFAULT == before
+    assert before == Device.DEFAULT
     Device.DEFAULT = "numpy"
     try:
         assert Tensor.zeros(1).device == "numpy"
     finally:
         Device.DEFAULT = None
-    assert Device.DEFAULT == before
+    assert before == Device.DEFAULT
     assert Device["cpu"].name == "cpu"
     assert Device.canonicalize("CPU:0") == "cpu"
 

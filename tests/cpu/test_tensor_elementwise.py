@@ -1,4 +1,4 @@
-"""Element-wise methods against NumPy and exact integers: values, dtypes, digits, corners, gradients."""
+"""Element-wise methods against NumPy and exact integers: values, digits, corners, gradients."""
 
 from __future__ import annotations
 
@@ -33,21 +33,33 @@ def same(got, want):
 # ---- promotion -----------------------------------------------------------------------------------
 
 # What PyTorch 2 answers for torch.result_type.
-# fmt: off
 PROMOTIONS = [
-    (("int64", 1), ("float16", 1), "float16"), (("uint8", 1), ("int8", 1), "int16"),
-    (("float16", 1), ("bfloat16", 1), "float32"), (("bool", 1), ("uint8", 1), "uint8"),
-    (("int32", 1), ("int64", 0), "int32"), (("float32", 1), ("float64", 0), "float32"),
-    (("int32", 1), ("float64", 0), "float64"), (("float16", 0), ("int64", 1), "float16"),
-    (("bool", 1), ("int64", 0), "int64"), (("int8", 0), ("int64", 0), "int64"),
-    (("uint8", 1), ("int64", 0), "uint8"), (("float64", 0), ("float16", 0), "float64"),
+    (("int64", 1), ("float16", 1), "float16"),
+    (("uint8", 1), ("int8", 1), "int16"),
+    (("float16", 1), ("bfloat16", 1), "float32"),
+    (("bool", 1), ("uint8", 1), "uint8"),
+    (("int32", 1), ("int64", 0), "int32"),
+    (("float32", 1), ("float64", 0), "float32"),
+    (("int32", 1), ("float64", 0), "float64"),
+    (("float16", 0), ("int64", 1), "float16"),
+    (("bool", 1), ("int64", 0), "int64"),
+    (("int8", 0), ("int64", 0), "int64"),
+    (("uint8", 1), ("int64", 0), "uint8"),
+    (("float64", 0), ("float16", 0), "float64"),
 ]
 NUMBERS = [
-    ("int32", 2, "int32"), ("int32", 2.0, "float32"), ("float16", 2.0, "float16"), ("bool", 2, "int64"),
-    ("bool", 2.0, "float32"), ("bool", True, "bool"), ("float64", 2, "float64"), ("uint8", True, "uint8"),
-    ("bfloat16", 2.5, "bfloat16"), ("int64", np.float32(2), "float32"), ("int8", np.int64(2), "int8"),
+    ("int32", 2, "int32"),
+    ("int32", 2.0, "float32"),
+    ("float16", 2.0, "float16"),
+    ("bool", 2, "int64"),
+    ("bool", 2.0, "float32"),
+    ("bool", True, "bool"),
+    ("float64", 2, "float64"),
+    ("uint8", True, "uint8"),
+    ("bfloat16", 2.5, "bfloat16"),
+    ("int64", np.float32(2), "float32"),
+    ("int8", np.int64(2), "int8"),
 ]
-# fmt: on
 
 
 @pytest.mark.parametrize(("a", "b", "want"), PROMOTIONS, ids=str)
@@ -83,10 +95,15 @@ def test_large_python_ints_meet_floats_as_the_numbers_they_are():
 # ---- arithmetic ----------------------------------------------------------------------------------
 
 ARITHMETIC = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "maximum": np.maximum,
-    "minimum": np.minimum, "bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or,
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "bitwise_and": np.bitwise_and,
+    "bitwise_or": np.bitwise_or,
     "bitwise_xor": np.bitwise_xor,
-}  # fmt: skip
+}
 
 
 def pairs_of(dtype):
@@ -180,8 +197,14 @@ def test_comparisons_with_nan_are_ieees(device):
     a = np.array([1, NAN, 1, INF, -0.0], np.float32)
     b = np.array([NAN, NAN, 1, INF, 0.0], np.float32)
     x, y = Tensor(a, device=device), Tensor(b, device=device)
-    for ours, theirs in ((x == y, a == b), (x != y, a != b), (x < y, a < b), (x <= y, a <= b),
-                         (x > y, a > b), (x >= y, a >= b)):  # fmt: skip
+    for ours, theirs in (
+        (x == y, a == b),
+        (x != y, a != b),
+        (x < y, a < b),
+        (x <= y, a <= b),
+        (x > y, a > b),
+        (x >= y, a >= b),
+    ):
         same(ours.numpy(), theirs)
 
 
@@ -248,37 +271,35 @@ def normal_distribution(x):
 
 
 # name: (reference in float64, arguments, allowed error in units of the last place of float32)
-# fmt: off
 DIGITS = {
-    "exp":      (math.exp, np.linspace(-87, 88, 700), 2),
-    "exp2":     (lambda x: 2.0**x, np.linspace(-149, 127.9, 900), 2),
-    "expm1":    (math.expm1, both(spread(1e-20, 80)), 3),
-    "log":      (math.log, spread(1e-38, 1e38), 2),
-    "log2":     (math.log2, np.r_[spread(1e-44, 1e38), spread(0.5, 2)], 3),
-    "log10":    (math.log10, np.r_[spread(1e-38, 1e38), spread(0.5, 2)], 3),
-    "log1p":    (math.log1p, np.r_[spread(1e-20, 1e30), -spread(1e-20, 0.99)], 3),
-    "sqrt":     (math.sqrt, spread(1e-38, 1e38), 1),
-    "rsqrt":    (lambda x: 1 / math.sqrt(x), spread(1e-38, 1e38), 2),
-    "sin":      (math.sin, both(spread(1e-5, 1e5)), 3),
-    "cos":      (math.cos, both(spread(1e-5, 1e5)), 3),
-    "tan":      (math.tan, both(spread(1e-5, 1e4)), 5),
-    "asin":     (math.asin, both(spread(1e-10, 1)), 4),
-    "acos":     (math.acos, both(spread(1e-10, 1)), 4),
-    "atan":     (math.atan, both(spread(1e-20, 1e20)), 3),
-    "sinh":     (math.sinh, both(spread(1e-20, 89)), 4),
-    "cosh":     (math.cosh, both(spread(1e-5, 89)), 4),
-    "tanh":     (math.tanh, both(spread(1e-20, 20)), 3),
-    "asinh":    (math.asinh, both(spread(1e-20, 1e38)), 4),
-    "acosh":    (math.acosh, 1 + spread(1e-6, 1e38), 4),
-    "atanh":    (math.atanh, both(spread(1e-20, 0.999)), 4),
-    "sigmoid":  (lambda x: 1 / (1 + math.exp(-x)), both(spread(1e-5, 100)), 4),
-    "erf":      (math.erf, both(spread(1e-20, 6)), 4),
-    "erfc":     (math.erfc, both(spread(1e-5, 9.5)), 6),
+    "exp": (math.exp, np.linspace(-87, 88, 700), 2),
+    "exp2": (lambda x: 2.0**x, np.linspace(-149, 127.9, 900), 2),
+    "expm1": (math.expm1, both(spread(1e-20, 80)), 3),
+    "log": (math.log, spread(1e-38, 1e38), 2),
+    "log2": (math.log2, np.r_[spread(1e-44, 1e38), spread(0.5, 2)], 3),
+    "log10": (math.log10, np.r_[spread(1e-38, 1e38), spread(0.5, 2)], 3),
+    "log1p": (math.log1p, np.r_[spread(1e-20, 1e30), -spread(1e-20, 0.99)], 3),
+    "sqrt": (math.sqrt, spread(1e-38, 1e38), 1),
+    "rsqrt": (lambda x: 1 / math.sqrt(x), spread(1e-38, 1e38), 2),
+    "sin": (math.sin, both(spread(1e-5, 1e5)), 3),
+    "cos": (math.cos, both(spread(1e-5, 1e5)), 3),
+    "tan": (math.tan, both(spread(1e-5, 1e4)), 5),
+    "asin": (math.asin, both(spread(1e-10, 1)), 4),
+    "acos": (math.acos, both(spread(1e-10, 1)), 4),
+    "atan": (math.atan, both(spread(1e-20, 1e20)), 3),
+    "sinh": (math.sinh, both(spread(1e-20, 89)), 4),
+    "cosh": (math.cosh, both(spread(1e-5, 89)), 4),
+    "tanh": (math.tanh, both(spread(1e-20, 20)), 3),
+    "asinh": (math.asinh, both(spread(1e-20, 1e38)), 4),
+    "acosh": (math.acosh, 1 + spread(1e-6, 1e38), 4),
+    "atanh": (math.atanh, both(spread(1e-20, 0.999)), 4),
+    "sigmoid": (lambda x: 1 / (1 + math.exp(-x)), both(spread(1e-5, 100)), 4),
+    "erf": (math.erf, both(spread(1e-20, 6)), 4),
+    "erfc": (math.erfc, both(spread(1e-5, 9.5)), 6),
     "softplus": (lambda x: math.log1p(math.exp(x)), both(spread(1e-5, 80)), 4),
-    "gelu":     (lambda x: x * normal_distribution(x), both(spread(1e-10, 12)), 6),
-    "silu":     (lambda x: x / (1 + math.exp(-x)), both(spread(1e-10, 80)), 4),
+    "gelu": (lambda x: x * normal_distribution(x), both(spread(1e-10, 12)), 6),
+    "silu": (lambda x: x / (1 + math.exp(-x)), both(spread(1e-10, 80)), 4),
 }
-# fmt: on
 
 
 def worst_error(got, want, dtype):
@@ -320,7 +341,9 @@ def test_half_precision_is_rounded_once(name, dtype):
     got = getattr(x, name)()
     assert got.dtype.name == dtype
     digits = 11 if dtype == "float16" else 8
-    np.testing.assert_allclose(got.numpy().astype(np.float64), want, rtol=0.51 * 2.0 ** (1 - digits))
+    np.testing.assert_allclose(
+        got.numpy().astype(np.float64), want, rtol=0.51 * 2.0 ** (1 - digits)
+    )
 
 
 def test_powers_of_two_are_exact(device):
@@ -376,8 +399,26 @@ def test_special_values(name, dtype, device):
 
 # ---- powers --------------------------------------------------------------------------------------
 
-ODD_ONES = [-INF, -3.0, -2.5, -2.0, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 2.0, 2.5, 3.0, INF, NAN, 1e30,
-            -1e30, 1e-30]  # fmt: skip
+ODD_ONES = [
+    -INF,
+    -3.0,
+    -2.5,
+    -2.0,
+    -1.0,
+    -0.5,
+    -0.0,
+    0.0,
+    0.5,
+    1.0,
+    2.0,
+    2.5,
+    3.0,
+    INF,
+    NAN,
+    1e30,
+    -1e30,
+    1e-30,
+]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -432,7 +473,12 @@ def test_integer_powers_wrap(dtype):
         same((Tensor(base) ** Tensor(np.full(7, n, dtype))).numpy(), exact)
     if dtype.startswith("int"):
         small = np.array([-1, 1, 2, 0], dtype)
-        assert (Tensor(small) ** Tensor(np.array([-3, -3, -1, -1], dtype))).tolist() == [-1, 1, 0, 0]
+        assert (Tensor(small) ** Tensor(np.array([-3, -3, -1, -1], dtype))).tolist() == [
+            -1,
+            1,
+            0,
+            0,
+        ]
 
 
 # ---- choices -------------------------------------------------------------------------------------
@@ -487,33 +533,51 @@ def test_angles_and_signs_of_two_numbers():
 
 # ---- activations ---------------------------------------------------------------------------------
 
-# fmt: off
 ACTIVATIONS = {
-    "relu":        lambda x: np.maximum(x, 0),
-    "relu6":       lambda x: np.clip(x, 0, 6),
-    "hardtanh":    lambda x: np.clip(x, -1, 1),
-    "leaky_relu":  lambda x: np.where(x > 0, x, 0.01 * x),
-    "elu":         lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
-    "celu":        lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
-    "selu":        lambda x: 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(np.minimum(x, 0))),
-    "silu":        lambda x: x / (1 + np.exp(-x)),
-    "swish":       lambda x: x / (1 + np.exp(-x)),
-    "gelu":        lambda x: x * np.vectorize(normal_distribution)(x),
-    "softplus":    lambda x: np.log1p(np.exp(x)),
-    "mish":        lambda x: x * np.tanh(np.log1p(np.exp(x))),
-    "logsigmoid":  lambda x: -np.log1p(np.exp(-x)),
+    "relu": lambda x: np.maximum(x, 0),
+    "relu6": lambda x: np.clip(x, 0, 6),
+    "hardtanh": lambda x: np.clip(x, -1, 1),
+    "leaky_relu": lambda x: np.where(x > 0, x, 0.01 * x),
+    "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
+    "celu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
+    "selu": lambda x: (
+        1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(np.minimum(x, 0)))
+    ),
+    "silu": lambda x: x / (1 + np.exp(-x)),
+    "swish": lambda x: x / (1 + np.exp(-x)),
+    "gelu": lambda x: x * np.vectorize(normal_distribution)(x),
+    "softplus": lambda x: np.log1p(np.exp(x)),
+    "mish": lambda x: x * np.tanh(np.log1p(np.exp(x))),
+    "logsigmoid": lambda x: -np.log1p(np.exp(-x)),
     "hardsigmoid": lambda x: np.clip(x + 3, 0, 6) / 6,
-    "hardswish":   lambda x: x * np.clip(x + 3, 0, 6) / 6,
-    "softsign":    lambda x: x / (1 + np.abs(x)),
-    "sigmoid":     lambda x: 1 / (1 + np.exp(-x)),
-    "tanh":        np.tanh, "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "sinh": np.sinh, "cosh": np.cosh,
-    "sin":         np.sin, "cos": np.cos, "tan": np.tan, "atan": np.arctan, "asinh": np.arcsinh, "square": np.square,
-    "abs":         np.abs, "reciprocal": lambda x: 1 / x, "erf": np.vectorize(math.erf), "erfc": np.vectorize(math.erfc),
+    "hardswish": lambda x: x * np.clip(x + 3, 0, 6) / 6,
+    "softsign": lambda x: x / (1 + np.abs(x)),
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "tanh": np.tanh,
+    "exp": np.exp,
+    "exp2": np.exp2,
+    "expm1": np.expm1,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "atan": np.arctan,
+    "asinh": np.arcsinh,
+    "square": np.square,
+    "abs": np.abs,
+    "reciprocal": lambda x: 1 / x,
+    "erf": np.vectorize(math.erf),
+    "erfc": np.vectorize(math.erfc),
 }
 POSITIVE = {
-    "log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1p, "sqrt": np.sqrt, "rsqrt": lambda x: x**-0.5,
+    "log": np.log,
+    "log2": np.log2,
+    "log10": np.log10,
+    "log1p": np.log1p,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: x**-0.5,
 }
-# fmt: on
 POINTS = np.array([-2.7, -1.3, -0.9, -0.4, 0.3, 0.8, 1.2, 2.6], np.float32)
 
 
@@ -527,10 +591,15 @@ def test_functions_of_positive_numbers_and_their_gradients(name):
     check(lambda x: getattr(x, name)(), POSITIVE[name], np.abs(POINTS))
 
 
-@pytest.mark.parametrize(("name", "reference", "points"), [
-    ("asin", np.arcsin, POINTS / 3), ("acos", np.arccos, POINTS / 3), ("atanh", np.arctanh, POINTS / 3),
-    ("acosh", np.arccosh, np.abs(POINTS) + 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "reference", "points"),
+    [
+        ("asin", np.arcsin, POINTS / 3),
+        ("acos", np.arccos, POINTS / 3),
+        ("atanh", np.arctanh, POINTS / 3),
+        ("acosh", np.arccosh, np.abs(POINTS) + 1),
+    ],
+)
 def test_functions_of_bounded_numbers_and_their_gradients(name, reference, points):
     check(lambda x: getattr(x, name)(), reference, points)
 
@@ -549,10 +618,18 @@ def test_activations_with_parameters():
 
 
 BINARY = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "maximum": np.maximum,
-    "minimum": np.minimum, "pow": lambda a, b: np.abs(a) ** b, "atan2": np.arctan2,
-    "logaddexp": np.logaddexp, "fmod": np.fmod, "remainder": np.remainder,
-}  # fmt: skip
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "pow": lambda a, b: np.abs(a) ** b,
+    "atan2": np.arctan2,
+    "logaddexp": np.logaddexp,
+    "fmod": np.fmod,
+    "remainder": np.remainder,
+}
 
 
 @pytest.mark.parametrize("name", BINARY)
@@ -565,17 +642,27 @@ def test_functions_of_two_numbers_and_both_gradients(name):
 
 def test_gradients_far_out_are_finite():
     far = [-200.0, -95.0, 95.0, 200.0]
-    for name, want in (("sigmoid", [0, 0, 0, 0]), ("tanh", [0] * 4), ("softplus", [0, 0, 1, 1]),
-                       ("gelu", [0, 0, 1, 1]), ("silu", [0, 0, 1, 1]), ("elu", [0, 0, 1, 1]),
-                       ("mish", [0, 0, 1, 1])):  # fmt: skip
+    for name, want in (
+        ("sigmoid", [0, 0, 0, 0]),
+        ("tanh", [0] * 4),
+        ("softplus", [0, 0, 1, 1]),
+        ("gelu", [0, 0, 1, 1]),
+        ("silu", [0, 0, 1, 1]),
+        ("elu", [0, 0, 1, 1]),
+        ("mish", [0, 0, 1, 1]),
+    ):
         x = Tensor(far, requires_grad=True)
         getattr(x, name)().sum().backward()
         np.testing.assert_allclose(x.grad.numpy(), want, atol=1e-6, err_msg=name)
 
 
 def test_gradients_at_the_bends_are_pytorchs():
-    for name, at, want in (("relu", 0.0, 0.0), ("abs", 0.0, 0.0), ("relu6", 6.0, 0.0),
-                           ("leaky_relu", 0.0, 0.01)):  # fmt: skip
+    for name, at, want in (
+        ("relu", 0.0, 0.0),
+        ("abs", 0.0, 0.0),
+        ("relu6", 6.0, 0.0),
+        ("leaky_relu", 0.0, 0.01),
+    ):
         x = Tensor([at], requires_grad=True)
         getattr(x, name)().sum().backward()
         assert x.grad.tolist() == [np.float32(want)]
@@ -608,7 +695,10 @@ def test_in_place_methods_return_the_tensor_with_its_new_value():
     assert x.pow_(2).clamp_(max=100).tolist() == [20.25, 100]
     assert x.fill_(3).tolist() == [3, 3]
     assert x.copy_(Tensor([1, 2])).tolist() == [1, 2]
-    assert x.lerp_(Tensor([3.0, 4.0]), 0.5).masked_fill_(Tensor([True, False]), 9).tolist() == [9, 3]
+    assert x.lerp_(Tensor([3.0, 4.0]), 0.5).masked_fill_(Tensor([True, False]), 9).tolist() == [
+        9,
+        3,
+    ]
     assert x.zero_().tolist() == [0, 0]
     assert x.fill_(Tensor(2.0)).tolist() == [2, 2]
     n = Tensor([7, 8])

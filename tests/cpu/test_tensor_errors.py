@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (the table has a line per mistake)
 """User mistakes: the error comes at the call, names what was given, and says what to do."""
 
 from __future__ import annotations
@@ -5,9 +6,8 @@ from __future__ import annotations
 import pytest
 
 import coregrad as cg
-from coregrad import Device, Tensor
+from coregrad import Device, Tensor, plugins
 from coregrad.errors import (
-    BackendUnavailable,
     CoregradError,
     DeviceError,
     DTypeError,
@@ -21,12 +21,14 @@ def matrix():
     return Tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
 
 
+LIST = [1, 2, 3]
+
 # fmt: off
 MISTAKES = {
     "shapes that do not broadcast":  (lambda: matrix() + Tensor.ones(4, 5), ShapeError, ["(2, 3)", "(4, 5)"]),
     "a string as operand":           (lambda: matrix() + "text", TypeError, ["str"]),
     "a string for a method":         (lambda: matrix().add("text"), TypeError, ["str"]),
-    "a list as operand":             (lambda: matrix() + [1, 2, 3], TypeError, ["list"]),
+    "a list as operand":             (lambda: matrix() + LIST, TypeError, ["list"]),
     "an int beyond the dtype":       (lambda: Tensor([1], dtype="uint8") + 256, DTypeError, ["256", "uint8"]),
     "a negative int for unsigned":   (lambda: Tensor([1], dtype="uint8") * -1, DTypeError, ["-1", "uint8"]),
     "a difference of bools":         (lambda: Tensor([True]) - Tensor([True]), DTypeError, ["sub", "bool"]),
@@ -68,7 +70,7 @@ MISTAKES = {
     "gather of other ranks":         (lambda: matrix().gather(0, Tensor([0])), ShapeError, ["(1,)", "(2, 3)"]),
     "gather out of range":           (lambda: matrix().gather(0, Tensor([[2]])), IndexRangeError, ["2"]),
     "scatter of another dtype":      (lambda: matrix().scatter(0, Tensor([[0]]), Tensor([[1]])), DTypeError, ["int64", "float32"]),
-    "assign of another shape":       (lambda: matrix().assign(Tensor.ones(3)), ShapeError, ["(3)", "[3]"][1:]),
+    "assign of another shape":       (lambda: matrix().assign(Tensor.ones(3)), ShapeError, ["[3]", "[2, 3]"]),
     "assign of another dtype":       (lambda: Tensor([1.0]).assign(Tensor([1])), DTypeError, ["int64", "float32"]),
     "in place, growing":             (lambda: Tensor([1.0]).add_(matrix()), ShapeError, ["add_", "in-place"]),
     "in place, float into int":      (lambda: Tensor([1]).mul_(1.5), DTypeError, ["mul_", "float32", "int64"]),
@@ -102,19 +104,15 @@ def test_every_error_of_ours_has_one_root():
 
 
 def test_cuda_without_a_plugin_names_what_to_install():
-    try:
-        Device["cuda"]
-    except BackendUnavailable as error:
-        assert "coregrad-cuda" in str(error)
-    except DeviceError as error:
-        assert "coregrad-cuda" in str(error)
-    else:
-        pytest.skip("there is a CUDA device")
+    if any(row.name == "cuda" for row in plugins.describe()):
+        pytest.skip("the plugin is installed")
+    with pytest.raises(DeviceError, match="pip install coregrad-cuda"):
+        Tensor([1.0]).cuda()
 
 
 def test_an_index_known_only_later_names_the_line_that_used_it():
     index = Tensor([1.0, 5.0]).long() + 0
     x = matrix()[:, index]
-    with pytest.raises(IndexRangeError, match="test_tensor_errors.py:"):
+    with pytest.raises(IndexRangeError, match=r"test_tensor_errors\.py:"):
         x.numpy()
     assert matrix()[:, index - 3].tolist() == [[2.0, 3.0], [5.0, 6.0]]

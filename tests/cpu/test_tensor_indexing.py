@@ -35,13 +35,15 @@ def basic_keys(draw, shape):
             key.append(draw(st.integers(-n, n - 1)))
         else:
             bound = st.none() | st.integers(-n - 2, n + 2)
-            key.append(slice(draw(bound), draw(bound), draw(st.none() | st.integers(-3, 3).filter(bool))))
+            key.append(
+                slice(draw(bound), draw(bound), draw(st.none() | st.integers(-3, 3).filter(bool)))
+            )
     if draw(st.booleans()):
         key.insert(draw(st.integers(0, len(key))), Ellipsis)
     # what stands behind the ellipsis counts from the end: it must fit those axes
     if Ellipsis in key:
         behind = key[key.index(Ellipsis) + 1 :]
-        axes = [n for n in shape[len(shape) - sum(k is not None for k in behind) :]]
+        axes = list(shape[len(shape) - sum(k is not None for k in behind) :])
         for k in behind:
             if k is None:
                 continue
@@ -136,8 +138,11 @@ def test_index_tensors_and_masks_read_and_write_as_in_numpy(make, device):
 
 def test_index_tensors_gather_gradients_of_duplicates():
     check(lambda x: x[Tensor([0, 2, 0, -1, 0])], lambda a: a[[0, 2, 0, -1, 0]], numbered((3, 2)))
-    check(lambda x: x[:, Tensor([1, 1])] * x[Tensor([[0], [1]]), Tensor([0, 1])],
-          lambda a: a[:, [1, 1]] * a[[[0], [1]], [0, 1]], numbered((2, 3)))  # fmt: skip
+    check(
+        lambda x: x[:, Tensor([1, 1])] * x[Tensor([[0], [1]]), Tensor([0, 1])],
+        lambda a: a[:, [1, 1]] * a[[[0], [1]], [0, 1]],
+        numbered((2, 3)),
+    )
     check(lambda x: x[Tensor([True, False, True])], lambda a: a[[0, 2]], numbered((3, 2)))
 
 
@@ -212,6 +217,7 @@ def test_writing_passes_gradients_to_the_value_and_what_is_left():
 
 def test_iteration_ends_and_unpacks():
     a, b = Tensor([[1.0, 2.0], [3.0, 4.0]])
+    assert a.tolist() == [1, 2]
     assert b.tolist() == [3, 4]
     assert [t.item() for t in Tensor([1, 2, 3])] == [1, 2, 3]
 
@@ -227,7 +233,9 @@ def test_gather_is_take_along_axis(shape, data):
     count = data.draw(st.integers(0, 3))
     index_shape = list(shape)
     index_shape[axis] = count
-    index = data.draw(hnp.arrays(np.int64, index_shape, elements=st.integers(-shape[axis], shape[axis] - 1)))
+    index = data.draw(
+        hnp.arrays(np.int64, index_shape, elements=st.integers(-shape[axis], shape[axis] - 1))
+    )
     want = np.take_along_axis(a, index, axis)
     np.testing.assert_array_equal(lazy(a).gather(axis, lazy(index)).numpy(), want)
     np.testing.assert_array_equal(lazy(a).take_along_dim(lazy(index), axis).numpy(), want)
@@ -252,9 +260,11 @@ def test_scatter_and_scatter_add_follow_the_definition(shape, data):
     src = -numbered([n + 1 for n in index_shape])
     x, i, s = lazy(a), lazy(index), lazy(src)
     np.testing.assert_array_equal(
-        x.scatter(dim, i, s).numpy(), scattered(a, dim, index, src, lambda old, new: new))
+        x.scatter(dim, i, s).numpy(), scattered(a, dim, index, src, lambda old, new: new)
+    )
     np.testing.assert_array_equal(
-        x.scatter_add(dim, i, s).numpy(), scattered(a, dim, index, src, lambda old, new: old + new))  # fmt: skip
+        x.scatter_add(dim, i, s).numpy(), scattered(a, dim, index, src, lambda old, new: old + new)
+    )
 
 
 @pytest.mark.parametrize("include_self", [True, False])
@@ -277,32 +287,49 @@ def test_scatter_reduce_folds(reduce, include_self):
 def test_scatter_takes_numbers_and_works_in_place():
     x = Tensor.zeros(2, 3)
     assert x.scatter(1, Tensor([[0], [2]]), 5.0).tolist() == [[5, 0, 0], [0, 0, 5]]
-    assert x.scatter(1, Tensor([[0, 0], [2, 2]]), 5.0, reduce="add").tolist() == [[10, 0, 0], [0, 0, 10]]
+    assert x.scatter(1, Tensor([[0, 0], [2, 2]]), 5.0, reduce="add").tolist() == [
+        [10, 0, 0],
+        [0, 0, 10],
+    ]
     assert x.scatter_(1, Tensor([[1], [1]]), 1.0) is x
-    assert x.scatter_add_(1, Tensor([[1], [1]]), Tensor([[2.0], [3.0]])).tolist() == [[0, 3, 0], [0, 4, 0]]
+    assert x.scatter_add_(1, Tensor([[1], [1]]), Tensor([[2.0], [3.0]])).tolist() == [
+        [0, 3, 0],
+        [0, 4, 0],
+    ]
 
 
 def test_gradients_of_gather_and_scatter():
     index = Tensor([[0, 1, 0], [1, 1, 2]])
     places = np.array([[0, 1, 0], [1, 1, 2]])
-    check(lambda x: x.gather(1, index), lambda a: np.take_along_axis(a, places, 1), numbered((2, 3)))
-    check(lambda x, s: x.scatter_add(1, index, s),
-          lambda a, s: scattered(a, 1, places, s, lambda old, new: old + new),
-          numbered((2, 3)), numbered((2, 3)))  # fmt: skip
-    check(lambda x, s: x.scatter(1, index, s),
-          lambda a, s: scattered(a, 1, places, s, lambda old, new: new),
-          numbered((2, 3)), numbered((2, 3)))  # fmt: skip
+    check(
+        lambda x: x.gather(1, index), lambda a: np.take_along_axis(a, places, 1), numbered((2, 3))
+    )
+    check(
+        lambda x, s: x.scatter_add(1, index, s),
+        lambda a, s: scattered(a, 1, places, s, lambda old, new: old + new),
+        numbered((2, 3)),
+        numbered((2, 3)),
+    )
+    check(
+        lambda x, s: x.scatter(1, index, s),
+        lambda a, s: scattered(a, 1, places, s, lambda old, new: new),
+        numbered((2, 3)),
+        numbered((2, 3)),
+    )
 
 
 def test_selections_by_vectors_and_masks():
     a = numbered((3, 4))
     x = Tensor(a)
     np.testing.assert_array_equal(x.index_select(1, Tensor([3, 0])).numpy(), a[:, [3, 0]])
-    np.testing.assert_array_equal(x.index_add(0, Tensor([2, 2]), Tensor(a[:2])).numpy(),
-                                  a + np.array([[0] * 4, [0] * 4, a[0] + a[1]]))  # fmt: skip
+    np.testing.assert_array_equal(
+        x.index_add(0, Tensor([2, 2]), Tensor(a[:2])).numpy(),
+        a + np.array([[0] * 4, [0] * 4, a[0] + a[1]]),
+    )
     np.testing.assert_array_equal(x.masked_select(x > 6).numpy(), a[a > 6])
-    np.testing.assert_array_equal(x.masked_select(Tensor([True, False, False, True])).numpy(),
-                                  a[:, [0, 3]].reshape(-1))  # fmt: skip
+    np.testing.assert_array_equal(
+        x.masked_select(Tensor([True, False, False, True])).numpy(), a[:, [0, 3]].reshape(-1)
+    )
     np.testing.assert_array_equal((x > 6).nonzero().numpy(), np.argwhere(a > 6))
     assert (x > 6).nonzero().dtype is dtypes.int64
     assert Tensor([0.0]).nonzero().shape == (0, 1)
@@ -314,9 +341,15 @@ def test_selections_by_vectors_and_masks():
 @pytest.mark.parametrize("bad", [3, -4, 2**40])
 def test_a_known_index_out_of_range_raises_at_the_call(bad):
     x = Tensor(numbered((3, 2)))
-    for use in (lambda: x[bad], lambda: x[[0, bad]], lambda: x[Tensor([bad])],
-                lambda: x[Tensor([bad]), 0], lambda: x.gather(0, Tensor([[bad, 0]])),
-                lambda: x.scatter(0, Tensor([[bad]]), 1.0), lambda: x.index_select(0, Tensor([bad]))):  # fmt: skip
+    for use in (
+        lambda: x[bad],
+        lambda: x[[0, bad]],
+        lambda: x[Tensor([bad])],
+        lambda: x[Tensor([bad]), 0],
+        lambda: x.gather(0, Tensor([[bad, 0]])),
+        lambda: x.scatter(0, Tensor([[bad]]), 1.0),
+        lambda: x.index_select(0, Tensor([bad])),
+    ):
         with pytest.raises(IndexRangeError, match=rf"{bad}.*axis 0"):
             use()
 

@@ -92,18 +92,24 @@ def test_pad_cuts_and_fills(shape, data):
         before = data.draw(st.integers(-n, 3))
         widths.append((before, data.draw(st.integers(-(n + min(before, 0)), 3))))
     grown = np.pad(a, [(max(lo, 0), max(hi, 0)) for lo, hi in widths], constant_values=7)
-    ranges = [slice(max(-lo, 0), n - max(-hi, 0)) for n, (lo, hi) in zip(grown.shape, widths, strict=True)]
+    ranges = [
+        slice(max(-lo, 0), n - max(-hi, 0)) for n, (lo, hi) in zip(grown.shape, widths, strict=True)
+    ]
     flat = [size for pair in reversed(widths) for size in pair]
     agree(lazy(a).pad(flat, value=7), grown[tuple(ranges)])
 
 
-@pytest.mark.parametrize(("mode", "theirs"), [("reflect", "reflect"), ("replicate", "edge"),
-                                              ("circular", "wrap")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("mode", "theirs"), [("reflect", "reflect"), ("replicate", "edge"), ("circular", "wrap")]
+)
 def test_borders_that_repeat_what_is_inside(mode, theirs):
     a = numbered((2, 3, 4))
     agree(Tensor(a).pad((2, 1, 0, 2), mode=mode), np.pad(a, [(0, 0), (0, 2), (2, 1)], theirs))
-    check(lambda x: x.pad((2, 1, 1, 2), mode=mode),
-          lambda v: np.pad(v, [(0, 0), (1, 2), (2, 1)], theirs), a)  # fmt: skip
+    check(
+        lambda x: x.pad((2, 1, 1, 2), mode=mode),
+        lambda v: np.pad(v, [(0, 0), (1, 2), (2, 1)], theirs),
+        a,
+    )
 
 
 def test_axes_come_and_go():
@@ -183,9 +189,17 @@ def test_joins_promote_and_broadcast_nothing():
     agree(Tensor(a).cat(Tensor(a), dim=0), np.concatenate([a, a]))
     agree(cg.stack([Tensor(a[0]), Tensor(a[1])], dim=-1), a.T)
     agree(cg.cat([Tensor(np.zeros((0, 3), "f")), Tensor(a)]), a)
-    for ours, theirs in zip(cg.meshgrid(Tensor(a[0]), Tensor(a[1, :2])), np.meshgrid(a[0], a[1, :2], indexing="ij"), strict=True):
+    for ours, theirs in zip(
+        cg.meshgrid(Tensor(a[0]), Tensor(a[1, :2])),
+        np.meshgrid(a[0], a[1, :2], indexing="ij"),
+        strict=True,
+    ):
         agree(ours, theirs)
-    for ours, theirs in zip(cg.meshgrid(Tensor(a[0]), Tensor(a[1, :2]), indexing="xy"), np.meshgrid(a[0], a[1, :2]), strict=True):
+    for ours, theirs in zip(
+        cg.meshgrid(Tensor(a[0]), Tensor(a[1, :2]), indexing="xy"),
+        np.meshgrid(a[0], a[1, :2]),
+        strict=True,
+    ):
         agree(ours, theirs)
     agree(cg.broadcast_tensors(Tensor(a), Tensor(b))[1], np.broadcast_to(b, (2, 3)))
 
@@ -197,26 +211,33 @@ def test_many_parts_join():
 
 # ---- gradients -----------------------------------------------------------------------------------
 
-# fmt: off
 MOVES = {
-    "reshape":    (lambda x: x.reshape(4, 3), lambda a: a.reshape(4, 3)),
-    "permute":    (lambda x: x.permute(2, 0, 1), lambda a: a.transpose(2, 0, 1)),
-    "expand":     (lambda x: x.unsqueeze(1).expand(-1, 3, -1, -1), lambda a: np.repeat(a[:, None], 3, 1)),
-    "flip":       (lambda x: x.flip(0, 2), lambda a: np.flip(a, (0, 2))),
-    "roll":       (lambda x: x.roll((1, -1), (0, 2)), lambda a: np.roll(a, (1, -1), (0, 2))),
-    "pad":        (lambda x: x.pad((1, 2, -1, 1), value=3), lambda a: np.pad(a, [(0, 0), (0, 1), (1, 2)], constant_values=3)[:, 1:]),
-    "narrow":     (lambda x: x.narrow(2, 1, 2), lambda a: a[:, :, 1:3]),
-    "cat":        (lambda x: cg.cat([x, x * 2, x], 1), lambda a: np.concatenate([a, 2 * a, a], 1)),
-    "stack":      (lambda x: cg.stack([x, x * x], 0), lambda a: np.stack([a, a * a])),
-    "repeat":     (lambda x: x.repeat(2, 1, 3), lambda a: np.tile(a, (2, 1, 3))),
+    "reshape": (lambda x: x.reshape(4, 3), lambda a: a.reshape(4, 3)),
+    "permute": (lambda x: x.permute(2, 0, 1), lambda a: a.transpose(2, 0, 1)),
+    "expand": (
+        lambda x: x.unsqueeze(1).expand(-1, 3, -1, -1),
+        lambda a: np.repeat(a[:, None], 3, 1),
+    ),
+    "flip": (lambda x: x.flip(0, 2), lambda a: np.flip(a, (0, 2))),
+    "roll": (lambda x: x.roll((1, -1), (0, 2)), lambda a: np.roll(a, (1, -1), (0, 2))),
+    "pad": (
+        lambda x: x.pad((1, 2, -1, 1), value=3),
+        lambda a: np.pad(a, [(0, 0), (0, 1), (1, 2)], constant_values=3)[:, 1:],
+    ),
+    "narrow": (lambda x: x.narrow(2, 1, 2), lambda a: a[:, :, 1:3]),
+    "cat": (lambda x: cg.cat([x, x * 2, x], 1), lambda a: np.concatenate([a, 2 * a, a], 1)),
+    "stack": (lambda x: cg.stack([x, x * x], 0), lambda a: np.stack([a, a * a])),
+    "repeat": (lambda x: x.repeat(2, 1, 3), lambda a: np.tile(a, (2, 1, 3))),
     "interleave": (lambda x: x.repeat_interleave(2, 2), lambda a: np.repeat(a, 2, 2)),
-    "unfold":     (lambda x: x.unfold(2, 2, 1), lambda a: np.stack([a[..., :2], a[..., 1:]], 2)),
-    "diagonal":   (lambda x: x.diagonal(0, 1, 2), lambda a: a.diagonal(0, 1, 2)),
-    "tril":       (lambda x: x.tril(), np.tril),
-    "triu":       (lambda x: x.triu(1), lambda a: np.triu(a, 1)),
-    "split":      (lambda x: x.split(2, 2)[0] * x.split([1, 2], 2)[1], lambda a: a[..., :2] * a[..., 1:]),
+    "unfold": (lambda x: x.unfold(2, 2, 1), lambda a: np.stack([a[..., :2], a[..., 1:]], 2)),
+    "diagonal": (lambda x: x.diagonal(0, 1, 2), lambda a: a.diagonal(0, 1, 2)),
+    "tril": (lambda x: x.tril(), np.tril),
+    "triu": (lambda x: x.triu(1), lambda a: np.triu(a, 1)),
+    "split": (
+        lambda x: x.split(2, 2)[0] * x.split([1, 2], 2)[1],
+        lambda a: a[..., :2] * a[..., 1:],
+    ),
 }
-# fmt: on
 
 
 @pytest.mark.parametrize("name", MOVES)

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernels import Builder, hooks_of
 
 from coregrad import dtypes
 from coregrad.dtypes import ALL, FLOATS, INTS, DType, bfloat16, bool_, float16, float32, float64
 from coregrad.ir.emit import emit
 from coregrad.ir.index import constant
 from coregrad.ir.kernel import Kernel
-from tests.kernels import Builder, hooks_of
 
 pytest.importorskip("llvmlite")
 
