@@ -191,6 +191,13 @@ from coregrad.dtypes import (
     uint32,
     uint64,
 )
+from coregrad.dtypes import bool_ as bool
+from coregrad.dtypes import float16 as half
+from coregrad.dtypes import float32 as float
+from coregrad.dtypes import float64 as double
+from coregrad.dtypes import int16 as short
+from coregrad.dtypes import int32 as int
+from coregrad.dtypes import int64 as long
 
 __version__ = "0.1.0"
 
@@ -220,6 +227,7 @@ __all__ = [
     "bernoulli",
     "bfloat16",
     "bmm",
+    "bool",
     "bool_",
     "broadcast_tensors",
     "broadcast_to",
@@ -237,6 +245,7 @@ __all__ = [
     "diag",
     "diagonal",
     "div",
+    "double",
     "dtypes",
     "einsum",
     "empty",
@@ -253,6 +262,7 @@ __all__ = [
     "eye",
     "flatten",
     "flip",
+    "float",
     "float16",
     "float32",
     "float64",
@@ -266,8 +276,10 @@ __all__ = [
     "ge",
     "grad",
     "gt",
+    "half",
     "index_select",
     "inference_mode",
+    "int",
     "int8",
     "int16",
     "int32",
@@ -294,6 +306,7 @@ __all__ = [
     "logical_xor",
     "logsigmoid",
     "logsumexp",
+    "long",
     "lt",
     "manual_seed",
     "masked_fill",
@@ -343,6 +356,7 @@ __all__ = [
     "scatter_reduce",
     "select",
     "set_grad_enabled",
+    "short",
     "sigmoid",
     "sign",
     "sin",

@@ -51,6 +51,8 @@ class _GradMode(ContextDecorator):
 class no_grad(_GradMode):  # noqa: N801 (PyTorch's name)
     """Within it, results are detached: ``with no_grad():`` or ``@no_grad()``.
 
+    Results remember how they were made: a long loop that needs no gradients belongs in here.
+
     >>> from coregrad import Tensor
     >>> w = Tensor([1.0, 2.0], requires_grad=True)
     >>> with no_grad():

@@ -452,6 +452,8 @@ class Network(Loss):
         """
         self._floating("adaptive_avg_pool2d")
         plane = self._plane("adaptive_avg_pool2d")
+        if 0 in plane:
+            raise ShapeError(f"adaptive_avg_pool2d: shape {self.shape} has nothing to average")
         wanted = sizes("adaptive_avg_pool2d", "output_size", output_size, 2)
         if all(n % size == 0 for n, size in zip(plane, wanted, strict=True)):
             kernel = [n // size for n, size in zip(plane, wanted, strict=True)]
@@ -575,7 +577,8 @@ class Network(Loss):
         """
         x = wide(self._floating("group_norm"))
         given = [t.shape for t in (weight, bias) if t is not None]
-        fits = self.ndim >= 2 and num_groups >= 1 and self.shape[1] % num_groups == 0
+        fits = self.ndim >= 2 and num_groups in range(1, self.shape[1] + 1)
+        fits = fits and self.shape[1] % num_groups == 0
         if not fits or any(s != self.shape[1:2] for s in given):
             raise ShapeError(
                 f"group_norm: {num_groups} groups and vectors of shapes {given} do not fit axis 1 "

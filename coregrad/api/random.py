@@ -341,7 +341,8 @@ class Random(Creation):
         True
         """
         sizes = _sizes("glorot_uniform", shape)
-        bound = math.sqrt(6.0 / (sizes[0] + math.prod(sizes[1:])))
+        fans = math.prod(sizes[:1]) + math.prod(sizes[1:])
+        bound = math.sqrt(6.0 / max(fans, 1))
         return cls.uniform(*shape, low=-bound, high=bound, **kwargs)
 
     xavier_uniform = glorot_uniform

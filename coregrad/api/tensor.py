@@ -17,7 +17,8 @@ class Tensor(Random):
     dtype. Raises ShapeError for ragged lists, DTypeError for what are no numbers or do not fit.
 
     A tensor is a value with a name: in-place methods and ``t[i] = v`` give the name a new value,
-    and nothing that was built from the old one changes.
+    and nothing that was built from the old one changes. Gradients pass through that where a tensor
+    with ``requires_grad=True`` takes part; otherwise the new value has no history.
 
     >>> x = Tensor([[1.0, 2.0], [3.0, 4.0]])
     >>> y = x * 10

@@ -9,7 +9,7 @@ loop whose lanes cost least.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from coregrad.ir import lower, ops, place
@@ -45,7 +45,8 @@ def plan(found: Evaluation, limits: Limits) -> Plan:
     scatter = found.params[0].role == "inout"
     groups = _merge(found.group_vars, uses, [r.free for r in found.reductions])
     extents = [math.prod(found.group_vars[a].extent for a in g) for g in groups]
-    merged = Plan(groups, _reduce_groups(found, uses), shared=_shared(found))
+    reduce_groups = _reduce_groups(found, uses)
+    merged = Plan(groups, reduce_groups, shared=_shared(found, reduce_groups))
     order = _order(found, groups)
     whole = place.contraction(found)
     if scatter or whole is not None or not groups:
@@ -112,23 +113,43 @@ def _reduce_groups(
     return {r.node: _merge(r.vars[: len(r.axes)], uses, frees) for r in found.reductions}
 
 
-def _shared(found: Evaluation) -> dict[Node, int]:
+def _shared(
+    found: Evaluation, groups: Mapping[Node, tuple[tuple[int, ...], ...]]
+) -> dict[Node, int]:
     """Reductions of the same place and range that do not need each other: one number for each
     set of them, which then runs in one loop nest."""
     nodes = [r.node for r in found.reductions]
     if len(set(nodes)) != len(nodes):
         return {}
     needs = _needs(found.reductions)
-    nests: list[list[int]] = []
+    nests = [[j] for j in range(len(nodes))]
     for j, r in enumerate(found.reductions):
-        for nest in nests:
-            apart = not any(k in needs[j] or j in needs[k] for k in nest)
-            if apart and _same_nest(found.reductions[nest[0]], r):
-                nest.append(j)
-                break
-        else:
-            nests.append([j])
+        for nest in nests[:j]:
+            if not nest:
+                continue
+            first = found.reductions[nest[0]]
+            if groups[first.node] == groups[r.node] and _same_nest(first, r):
+                joined = [n for n in nests if n is not nest and n != [j]] + [[*nest, j]]
+                if _can_be_ordered(joined, needs):
+                    nest.append(j)
+                    nests[j] = []
+                    break
     return {nodes[j]: number for number, nest in enumerate(nests) for j in nest}
+
+
+def _can_be_ordered(nests: Sequence[Sequence[int]], needs: Sequence[set[int]]) -> bool:
+    """Whether the nests can run one after the other, each after those it needs."""
+    left = [set(nest) for nest in nests if nest]
+    wanted = [set().union(*(needs[j] for j in nest)) for nest in left]
+    done: set[int] = set()
+    while left:
+        ready = [i for i, want in enumerate(wanted) if want <= done]
+        if not ready:
+            return False
+        done |= set().union(*(left[i] for i in ready))
+        left = [nest for i, nest in enumerate(left) if i not in ready]
+        wanted = [want for i, want in enumerate(wanted) if i not in ready]
+    return True
 
 
 def _same_nest(a: Reduction, b: Reduction) -> bool:

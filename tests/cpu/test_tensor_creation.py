@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 
 import coregrad as cg
 from coregrad import Device, Tensor, dtypes
-from coregrad.errors import DTypeError, ShapeError
+from coregrad.errors import DTypeError, ShapeError, UnsupportedOp
 
 few = settings(max_examples=40, deadline=None)
 NUMPY_NAMES = ["bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64",
@@ -343,6 +343,24 @@ def test_the_default_device_can_be_set_and_scoped():
     assert before == Device.DEFAULT
     assert Device["cpu"].name == "cpu"
     assert Device.canonicalize("CPU:0") == "cpu"
+
+
+def test_a_dtype_the_device_lacks_is_an_error_at_creation(monkeypatch):
+    few_dtypes = frozenset((dtypes.float32, dtypes.int32, dtypes.bool_))
+    monkeypatch.setattr("coregrad.api.device.supported", lambda device: few_dtypes)
+    for make in (
+        lambda: Tensor([1.0], dtype="float64", device="cpu"),
+        lambda: Tensor(np.ones(2), device="cpu"),
+        lambda: Tensor.zeros(2, dtype="float64", device="cpu"),
+        lambda: Tensor([1.0], device="cpu").double(),
+        lambda: Tensor([1.0], device="cpu").to("float64"),
+    ):
+        with pytest.raises(UnsupportedOp, match=r"'cpu'.*float64"):
+            make()
+    assert Tensor([1, 2]).dtype is dtypes.int32
+    assert Tensor.arange(3).dtype is dtypes.int32
+    with pytest.raises(DTypeError, match="int32"):
+        Tensor([2**40])
 
 
 # ---- copies --------------------------------------------------------------------------------------

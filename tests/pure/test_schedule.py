@@ -11,6 +11,7 @@ from coregrad.ir.graph import Node
 from coregrad.ir.kernel import Loop, walk
 from coregrad.ir.schedule import Task, schedule
 from coregrad.ir.target import Limits
+from coregrad.ir.verify import verify_kernel
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "kernels"
 VECTORS = Limits(frozenset(dtypes.ALL), vector_bytes=64)
@@ -159,3 +160,13 @@ def test_a_device_without_lanes_gets_none() -> None:
     for name in PROGRAMS:
         for task in tasks(*PROGRAMS[name](), limits=SCALARS):
             assert all(s.lanes == 1 for s in walk(task.kernel.body) if isinstance(s, Loop))
+
+
+def test_reductions_that_need_each_other_crosswise_do_not_share_a_loop() -> None:
+    x, y = source("x", 8, 16), source("y", 8, 16)
+    top = build.reduce("max", x, (1,))
+    total = build.reduce("add", y, (1,))
+    after_top = build.reduce("add", build.exp(build.sub(x, spread(top, x.shape, (1,)))), (1,))
+    after_total = build.reduce("max", build.mul(y, spread(total, y.shape, (1,))), (1,))
+    (task,) = tasks(build.add(after_top, after_total))
+    verify_kernel(task.kernel)
