@@ -371,7 +371,9 @@ def _compile(
         else {}
     )
     for node in expression.walk.order:
-        if node.op is ops.BUFFER:
+        if 0 in node.shape:
+            made[node] = build.const(0, node.dtype, node.shape)
+        elif node.op is ops.BUFFER:
             slot = leaf_slots[id(node.arg)]
             token = tokens.setdefault(slot, _Slot(slot))
             slots[token] = slot
@@ -393,7 +395,8 @@ def _compile(
     tasks = schedule(
         list(dict.fromkeys(stored)), limits, checks, config.get("COREGRAD_FUSION") != "0"
     )
-    return _assemble(tasks, targets, slots, blocks, active)
+    first = len(set(leaf_slots.values())) + len(blocks)
+    return _assemble(tasks, targets, slots, first, blocks, active)
 
 
 class _Slot:
@@ -450,10 +453,10 @@ def _assemble(
     tasks: Sequence[Task],
     targets: Sequence[Node],
     slots: dict[Any, int],
+    base: int,
     blocks: list[DType],
     active: plugins.Active,
 ) -> Plan:
-    base = len(slots)
     place: dict[Node, int] = {}
     sizes: list[int] = []
     error: int | None = None

@@ -81,6 +81,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=70)
     parser.add_argument("--batch", type=int, default=512)
+    parser.add_argument("--lr", type=float, default=0.002)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--data", default=DATA, help="folder with the four MNIST files")
     args = parser.parse_args()
@@ -88,7 +89,7 @@ def main():
     Tensor.manual_seed(args.seed)
     X_train, Y_train, X_test, Y_test = nn.datasets.mnist(args.data)
     model = Model()
-    optim = nn.optim.Adam(model.parameters(), lr=0.001)
+    optim = nn.optim.Adam(model.parameters(), lr=args.lr)
 
     started = time.perf_counter()
     for step in range(args.steps):

@@ -57,6 +57,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--lr", type=float, default=0.002)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--data", default=DATA, help="folder with the four MNIST files")
     args = parser.parse_args()
@@ -66,7 +67,7 @@ def main():
     X_train, Y_train, X_test, Y_test = nn.datasets.mnist(args.data)
     X, Y = X_train.numpy(), Y_train.numpy()
     model = MLP()
-    optim = nn.optim.Adam(model.parameters(), lr=0.001)
+    optim = nn.optim.Adam(model.parameters(), lr=args.lr)
 
     started = time.perf_counter()
     reached = 0.0

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from coregrad.ir import loops, lower, ops, place
+from coregrad.ir import loops, lower, ops, place, split
 from coregrad.ir.graph import Node, toposort
 from coregrad.ir.index import Var
 from coregrad.ir.kernel import INDEX, RESULT, Instr, Kernel
@@ -67,7 +67,9 @@ class Scheduler:
             for source in node.src:
                 self.consumers.setdefault(source, []).append(node)
         self.buffered = {n for n in self.order if self._always(n)}
-        self.buffered |= {self._home(self._summed(n)) for n in self.order if _is_product_sum(n)}
+        self.buffered |= {
+            self._home(self._summed(n)) for n in self.order if split.is_product_sum(n)
+        }
         groups = self._groups()
         while (twice := _computed_twice(groups, self.consumers)) - self.buffered:
             self.buffered |= twice
@@ -149,12 +151,13 @@ class Scheduler:
             if len(set(users)) != 1 or node in self.buffered:
                 return best
             user = users[0]
-            if user.op in (ops.RESHAPE, ops.PERMUTE, ops.SHRINK, ops.FLIP):  # stored as read
-                node = best = user
-            elif user.op in ops.ELEMENTWISE and all(s is node or self._light(s) for s in user.src):
-                node = best = user
-            else:
+            stored_as_read = user.op in (ops.RESHAPE, ops.PERMUTE, ops.SHRINK, ops.FLIP)
+            others = [s for s in user.src if s is not node]
+            if not stored_as_read and not (
+                user.op in ops.ELEMENTWISE and all(map(self._light, others))
+            ):
                 return best
+            node = best = user
 
     def _light(self, node: Node) -> bool:
         """Whether no reduction would be drawn in with this operand."""
@@ -246,25 +249,6 @@ class Scheduler:
 
 
 _SUMS = frozenset((ops.REDUCE, ops.FOLD))
-
-
-def _is_product_sum(node: Node) -> bool:
-    """Whether a node is a contraction by its looks: a sum over the product of two tensors, each
-    repeated along an axis of the other. It will want a kernel of its own."""
-    if node.op is not ops.REDUCE or node.arg[0] != "add" or node.src[0].op is not ops.MUL:
-        return False
-    product = node.src[0]
-    axes = set(range(len(product.shape))) - set(node.arg[1])
-    a, b = (_repeated_axes(s) & axes for s in product.src)
-    summed = math.prod(product.shape[axis] for axis in node.arg[1])
-    return bool(a - b) and bool(b - a) and summed >= REPEATS
-
-
-def _repeated_axes(node: Node) -> set[int]:
-    if node.op is not ops.EXPAND:
-        return set()
-    sizes = zip(node.src[0].shape, node.shape, strict=True)
-    return {axis for axis, (before, after) in enumerate(sizes) if before != after}
 
 
 def schedule(

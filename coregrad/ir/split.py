@@ -19,7 +19,10 @@ from coregrad.ir.graph import Node, intern, toposort
 BLOCK = 4096  # elements that one partial result takes in
 FEW = 1024  # results that are enough to share out among threads
 LONG = 1 << 16  # elements that no single running sum should take in, for accuracy
+ROWS = 16  # rows that a sum of columns adds up at a time
+FAR = 1 << 18  # elements that no longer lie in the nearest caches
 PARTS = 4  # parts of a concatenation that one kernel may choose among
+TERMS = 4  # products that a sum needs to be treated as a contraction
 DEPTH = 128  # element-wise ops in a row before the chain is cut
 
 
@@ -65,16 +68,28 @@ def _split_reduction(node: Node) -> Node:
     results = math.prod(node.shape)
     if length == 0:
         return build.const(neutral(kind, node.dtype), node.dtype, node.shape)
-    worth = length >= 2 * BLOCK and results < FEW and length * results >= 8 * BLOCK
-    if kind == "argmax" or not (worth or (length >= LONG and kind == "add")):
+    if kind == "argmax":
         return node
-    return _two_stages(x, kind, axes, length)
+    columns = _walks_columns(x, axes) and not is_product_sum(node)
+    if columns and length >= 4 * ROWS and length * results >= FAR:
+        return _two_stages(x, kind, axes, max(2, length // ROWS))
+    worth = length >= 2 * BLOCK and results < FEW and length * results >= 8 * BLOCK
+    if worth or (length >= LONG and kind == "add"):
+        return _two_stages(x, kind, axes, max(2, min(512, length // BLOCK)))
+    return node
 
 
-def _two_stages(x: Node, kind: str, axes: Sequence[int], length: int) -> Node:
+def _walks_columns(x: Node, axes: Sequence[int]) -> bool:
+    """Whether neighbouring elements belong to different results, as in a sum of columns. One
+    result then reads far apart; a few rows at a time are read as they lie."""
+    last = len(x.shape) - 1
+    return last not in axes and x.shape[last] >= 64
+
+
+def _two_stages(x: Node, kind: str, axes: Sequence[int], wanted: int) -> Node:
     axis = next(a for a in axes if x.shape[a] > 1)
     size = x.shape[axis]
-    blocks = _blocks(size, max(2, min(512, length // BLOCK)))
+    blocks = _blocks(size, wanted)
     per_block = -(-size // blocks)
     if per_block * blocks != size:
         widths = [(0, 0)] * len(x.shape)
@@ -88,7 +103,7 @@ def _two_stages(x: Node, kind: str, axes: Sequence[int], length: int) -> Node:
         x = build.cast(x, wide)
     partial = build.contiguous(build.reduce(kind, x, inner))
     position = axis - sum(a < axis for a in axes)
-    return build.cast(build.reduce(kind, partial, (position,)), dtype)
+    return build.cast(_split_reduction(build.reduce(kind, partial, (position,))), dtype)
 
 
 def _blocks(size: int, wanted: int) -> int:
@@ -111,3 +126,22 @@ def _cat_tree(parts: Sequence[Node], axis: int) -> Node:
         groups = [parts[i : i + PARTS] for i in range(0, len(parts), PARTS)]
         parts = [build.contiguous(build.cat(g, axis)) if len(g) > 1 else g[0] for g in groups]
     return build.cat(parts, axis)
+
+
+def is_product_sum(node: Node) -> bool:
+    """Whether a node is a contraction by its looks: a sum over the product of two tensors, each
+    repeated along an axis of the other. It will want a kernel of its own."""
+    if node.op is not ops.REDUCE or node.arg[0] != "add" or node.src[0].op is not ops.MUL:
+        return False
+    product = node.src[0]
+    axes = set(range(len(product.shape))) - set(node.arg[1])
+    a, b = (_repeated_axes(s) & axes for s in product.src)
+    summed = math.prod(product.shape[axis] for axis in node.arg[1])
+    return bool(a - b) and bool(b - a) and summed >= TERMS
+
+
+def _repeated_axes(node: Node) -> set[int]:
+    if node.op is not ops.EXPAND:
+        return set()
+    sizes = zip(node.src[0].shape, node.shape, strict=True)
+    return {axis for axis, (before, after) in enumerate(sizes) if before != after}

@@ -169,9 +169,13 @@ class Device:
 def chunk_size(grid: int, work: float, step: int, threads: int) -> int:
     """Iterations per chunk: a multiple of ``step``, whole work for one thread if there is little.
 
-    >>> chunk_size(1000, 1.0, 64, 8), chunk_size(1 << 20, 1.0, 64, 2), chunk_size(10, 1e6, 1, 4)
+    An iteration that is work enough by itself is a chunk by itself: threads then end together.
+
+    >>> chunk_size(1000, 1.0, 64, 8), chunk_size(1 << 20, 1.0, 64, 2), chunk_size(44, 1e6, 1, 4)
     (1000, 65536, 1)
     """
+    if step * work > CHUNK_WORK and threads > 1:
+        return step
     chunks = min(int(grid * work / CHUNK_WORK), threads * CHUNKS_PER_THREAD)
     if threads == 1 or chunks < 2:
         return grid
