@@ -281,10 +281,14 @@ def record(
     workload: Steady | Fresh, outcomes: dict[str, Outcome], different: list[str]
 ) -> dict[str, Any]:
     """One workload as it stands in the JSON file."""
+    agree = [n for n, o in outcomes.items() if o.error is None and not different]
+    if isinstance(workload, Fresh) and workload.baseline is not None:  # programs without results
+        agree = []
     made: dict[str, Any] = {
         "name": workload.name,
         "about": workload.about,
         "libraries": {name: outcome.record() for name, outcome in outcomes.items()},
+        "agree": agree if len(agree) > 1 else [],
         "different": different,
         "ratios": {},
     }
@@ -361,7 +365,8 @@ def main() -> int:
     here, absent = installed(args.libraries.split(","))
     with tempfile.TemporaryDirectory() as caches:
         variables = {**os.environ, **environment(args.threads), **empty_caches(caches)}
-        variables |= {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": f"{caches}/bytecode"}
+        if sys.dont_write_bytecode:  # or every import would compile anew
+            variables |= {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": f"{caches}/pyc"}
         options = Options(
             libraries=here,
             rounds=args.rounds,

@@ -80,9 +80,9 @@ def convolution(
         part = x[:, first : first + depth]
         for i in range(kh):
             for j in range(kw):
-                rows = slice(i * dilation[0], i * dilation[0] + stride[0] * (out_h - 1) + 1, stride[0])
-                columns = slice(j * dilation[1], j * dilation[1] + stride[1] * (out_w - 1) + 1, stride[1])
-                taken = part[:, :, rows, columns]
+                rows = np.arange(out_h) * stride[0] + i * dilation[0]
+                columns = np.arange(out_w) * stride[1] + j * dilation[1]
+                taken = part[:, :, rows][:, :, :, columns]
                 out[:, channel] += np.einsum("nchw,c->nhw", taken, w[channel, :, i, j])
     assert c == depth * groups
     return out

@@ -7,7 +7,7 @@ is wanted does not turn a loss into NaN.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from coregrad.api.base import TensorBase
 from coregrad.api.device import default_int
@@ -19,6 +19,8 @@ from coregrad.ir.graph import Node
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+L = TypeVar("L", bound="Loss")
 
 IGNORED = -100  # PyTorch's label for "no loss here"
 
@@ -149,9 +151,7 @@ class Loss(Reduction):
         share = build.const_like(loss, 1) if weight is None else per_label
         return self._weighted_mean(name, loss, build.where(ignored, nothing, share), reduction)
 
-    def _classes(
-        self, name: str, labels: TensorBase, classes: int, ignore: int | None
-    ) -> Node:
+    def _classes(self, name: str, labels: TensorBase, classes: int, ignore: int | None) -> Node:
         """Labels that are known to lie in [0, classes), or are checked when they are computed. A
         negative label is made too large on purpose: unlike an index it does not count from the end.
         """
@@ -300,7 +300,7 @@ class Loss(Reduction):
         if log_target:
             loss = wanted.exp() * (wanted - self)
         else:
-            absent = wanted == 0
+            absent = wanted.eq(0)
             logs = wanted.masked_fill(absent, 1.0).log()
             loss = (wanted * (logs - self)).masked_fill(absent, 0.0)
         if reduction == "batchmean":
@@ -329,7 +329,7 @@ class Loss(Reduction):
 # ---- small pieces ------------------------------------------------------------------------------
 
 
-def _reduced(name: str, loss: Any, reduction: str) -> Any:
+def _reduced(name: str, loss: L, reduction: str) -> L:
     if reduction == "mean":
         return loss.mean()
     if reduction == "sum":

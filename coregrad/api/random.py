@@ -317,7 +317,8 @@ class Random(Creation):
         speed = self._with(build.div(wide, waits), False)
         if replacement or num_samples == 1:
             return speed.argmax(-1)
-        return _first_places(speed.reshape(*self.shape), num_samples)
+        found: Self = _first_places(speed.reshape(*self.shape), num_samples)
+        return found
 
     # ---- starting weights ----------------------------------------------------------------------
 

@@ -285,8 +285,13 @@ class Evaluator:
         return value
 
     def _stored(self, row: Row) -> tuple[Var, ...]:
-        """The loop variable that a row is filled along, once its reduction has begun."""
-        return tuple(r.vars[0] for r in self.found.reductions if r.node is row.cache.by)
+        """The loop variable that a row is filled along, once the nest of its reduction (which
+        others may share) has begun."""
+        by = row.cache.by
+        nest = self._nests.get(self.plan.shared.get(by, -1))
+        if nest is not None:
+            return nest[:1]
+        return tuple(r.vars[0] for r in self.found.reductions if r.node is by)
 
     def _fills(self, row: Row, indices: Indices) -> bool:
         return any(v in index.vars for v in self._stored(row) for index in indices)
@@ -551,7 +556,7 @@ def _insert(indices: Indices, axes: Sequence[int], inner: Indices) -> Indices:
 
 def _fold(e: Evaluator, node: Node, indices: Indices, gate: Instr | None) -> Visit:
     source = node.src[0]
-    if _is_disjoint(node):
+    if is_disjoint(node):
         at, inside = _only_window(e, node, indices)
         value = yield source, at, e.both(gate, inside)
         return e.where(inside, value, e.const(0, node.dtype))
@@ -561,7 +566,7 @@ def _fold(e: Evaluator, node: Node, indices: Indices, gate: Instr | None) -> Vis
     return e.finish(made, (value,), node.dtype)
 
 
-def _is_disjoint(node: Node) -> bool:
+def is_disjoint(node: Node) -> bool:
     """Whether the windows of a fold do not overlap: each element gets at most one term."""
     _, _, stride, dilation = node.arg
     return bool(node.src[0].shape[-1] <= stride and dilation == 1)
@@ -611,7 +616,7 @@ def _summand(
             inner = _more_vars(made, [node.src[0].shape[a] for a in node.arg[1]])
             at = _insert(at, node.arg[1], inner)
             node = node.src[0]
-        elif node.op is ops.FOLD and not _is_disjoint(node):
+        elif node.op is ops.FOLD and not is_disjoint(node):
             inner = _more_vars(made, node.src[0].shape[-1:])
             at, also = _window_of(e, node, at, inner[0])
             inside = e.both(inside, also)

@@ -72,7 +72,7 @@ class Scheduler:
         }
         groups = self._groups()
         while (twice := _computed_twice(groups, self.consumers)) - self.buffered:
-            self.buffered |= twice
+            self.buffered |= {self._place_of(n) for n in twice}
             groups = self._groups()
         tasks = [self._task(group) for group in self._joined(groups)]
         return _in_order(tasks)
@@ -127,7 +127,16 @@ class Scheduler:
         return lower.evaluate(outputs, self.has_buffer, plan, self.checks)
 
     def _place_of(self, node: Node) -> Node:
-        return self._home(node) if node.op in _SUMS else node
+        """Where the buffer for a node should be: laid out as its only reader wants it."""
+        if node.op in _SUMS:
+            return self._home(node)
+        while len(users := set(self.consumers.get(node, ()))) == 1:
+            (user,) = users
+            disjoint = user.op is ops.FOLD and lower.is_disjoint(user)
+            if not disjoint and user.op not in (ops.RESHAPE, ops.PERMUTE, ops.FLIP):
+                break
+            node = user
+        return node
 
     def _summed(self, node: Node) -> Node:
         """The outermost of the sums that a sum will be merged with."""

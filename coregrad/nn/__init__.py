@@ -1,6 +1,12 @@
 """Layers, optimisers, state and datasets: networks, written with the public names of the tensor."""
 
-from coregrad.nn import datasets, init, optim, state
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from coregrad.nn import init, optim, state
 from coregrad.nn.layers import (
     GELU,
     AvgPool2d,
@@ -30,6 +36,9 @@ from coregrad.nn.layers import (
 from coregrad.nn.module import Module
 from coregrad.nn.parameter import Parameter
 
+if TYPE_CHECKING:
+    from coregrad.nn import datasets
+
 __all__ = [
     "GELU",
     "AvgPool2d",
@@ -58,7 +67,15 @@ __all__ = [
     "Softmax",
     "Tanh",
     "datasets",
+    "functional",
     "init",
     "optim",
     "state",
 ]
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Load ``nn.datasets`` when it is first used: what downloads is slow to import."""
+    if name == "datasets":
+        return importlib.import_module("coregrad.nn.datasets")
+    raise AttributeError(f"module 'coregrad.nn' has no attribute {name!r}")

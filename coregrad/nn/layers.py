@@ -10,6 +10,9 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from coregrad import dtypes
 from coregrad.api.tensor import Tensor
 from coregrad.dtypes import DType
@@ -26,6 +29,10 @@ def _drawn(*shape: int, bound: float, device: str | None, dtype: DType | None) -
 
 def _filled(*shape: int, value: float, device: str | None, dtype: DType | None) -> Parameter:
     return Parameter(Tensor.full(shape, value, device=device, dtype=dtype or dtypes.float32))
+
+
+def _state(values: NDArray[Any], dtype: DType, device: str | None) -> Tensor:
+    return Tensor(values, dtype=dtype, device=device, requires_grad=False)
 
 
 def _tuple(value: Sizes, axes: int) -> tuple[int, ...]:
@@ -261,9 +268,10 @@ class BatchNorm(Module):
         self.running_var: Tensor | None = None
         self.num_batches_tracked: Tensor | None = None
         if track_running_stats:
-            made = {"device": device, "dtype": dtype or dtypes.float32, "requires_grad": False}
-            self.running_mean = Tensor.full((num_features,), 0.0, **made)
-            self.running_var = Tensor.full((num_features,), 1.0, **made)
+            # Data rather than constants, so that the first step looks like all others.
+            kind = dtype or dtypes.float32
+            self.running_mean = _state(np.zeros(num_features), kind, device)
+            self.running_var = _state(np.ones(num_features), kind, device)
             self.num_batches_tracked = Tensor(0, device=device, requires_grad=False)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -341,9 +349,10 @@ class LayerNorm(Module):
         self.weight: Tensor | None = None
         self.bias: Tensor | None = None
         if elementwise_affine:
-            made = {"device": device, "dtype": dtype}
-            self.weight = _filled(*self.normalized_shape, value=1.0, **made)
-            self.bias = _filled(*self.normalized_shape, value=0.0, **made) if bias else None
+            sizes = self.normalized_shape
+            self.weight = _filled(*sizes, value=1.0, device=device, dtype=dtype)
+            if bias:
+                self.bias = _filled(*sizes, value=0.0, device=device, dtype=dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., *normalized_shape) to the same shape."""
@@ -574,7 +583,8 @@ class MaxPool2d(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, C, H, W) to (N, C, H', W')."""
-        return x.max_pool2d(**self.options)
+        pooled: Tensor = x.max_pool2d(**self.options)
+        return pooled
 
     def extra_repr(self) -> str:
         """The sizes."""

@@ -131,10 +131,7 @@ class Module:
         return self
 
     def __repr__(self) -> str:
-        lines = []
-        for key, child in vars(self).items():
-            if isinstance(child, Module):
-                lines.append(f"{key}: {child!r}")
+        lines = [f"{name}: {module!r}" for name, module in _parts(self, "")]
         if not lines:
             return f"{type(self).__name__}({self.extra_repr()})"
         text = "\n".join(lines).replace("\n", "\n  ")
@@ -143,6 +140,15 @@ class Module:
     def extra_repr(self) -> str:
         """What stands in the brackets of ``repr``; a layer puts its sizes there."""
         return ""
+
+
+def _parts(holder: object, prefix: str) -> Iterator[tuple[str, Module]]:
+    """The modules directly inside one, also those in its lists, tuples and dicts."""
+    for key, child in state.children(holder):
+        if isinstance(child, Module):
+            yield prefix + key, child
+        elif isinstance(child, list | tuple | dict):
+            yield from _parts(child, f"{prefix}{key}.")
 
 
 def _renewed(tensor: Tensor, device: str, dtype: DType) -> Tensor:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
+import numpy as np
+
 from coregrad import dtypes
 from coregrad.api.grad_mode import no_grad
 from coregrad.api.tensor import Tensor
@@ -28,6 +30,8 @@ class Optimizer:
 
     def __init__(self, params: Iterable[Tensor], lr: float) -> None:
         self.params = _checked(params, type(self).__name__)
+        # Computed before the first step, which then looks like all others.
+        Tensor.realize(*self.params)
         self._lr = _not_negative("lr", lr, type(self).__name__)
         self._state: dict[str, Tensor] = {}
         self._lr_tensor = self._scalar("lr", self._lr)
@@ -56,7 +60,7 @@ class Optimizer:
     def _zeros(self, name: str) -> list[Tensor]:
         """One tensor of zeros per parameter, in the dtype its state is kept in."""
         made = [
-            Tensor.zeros(*p.shape, dtype=_work_dtype(p), device=p.device, requires_grad=False)
+            Tensor(np.zeros(p.shape, np.float32), _work_dtype(p), p.device, requires_grad=False)
             for p in self.params
         ]
         self._state |= {f"{name}.{i}": tensor for i, tensor in enumerate(made)}
@@ -317,21 +321,25 @@ def clip_grad_norm_(
     """
     wanted = [parameters] if isinstance(parameters, Tensor) else list(parameters)
     having = [p for p in wanted if p.grad is not None]
+    grads = [p.grad for p in having if p.grad is not None]
     limit = _not_negative("max_norm", max_norm, "clip_grad_norm_")
     if not having:
         return _number(0.0, None)
     with no_grad():
-        norms = [p.grad.cast(_work_dtype(p)).norm(norm_type).to(having[0].device) for p in having]
+        norms = [_norm(g, norm_type).to(having[0].device) for g in grads]
         total = Tensor.stack(*norms).norm(norm_type) if len(norms) > 1 else norms[0]
         # PyTorch's 1e-6 keeps a norm of 0 from dividing.
         share = (limit / (total + 1e-6)).clamp(max=1.0)
-        for p in having:
-            grad = p.grad
-            p.grad = (grad * _like(share.to(p.device), grad)).detach()
+        for p, g in zip(having, grads, strict=True):
+            p.grad = (g * _like(share, g)).detach()
     return total
 
 
 # ---- small pieces ------------------------------------------------------------------------------
+
+
+def _norm(grad: Tensor, order: float) -> Tensor:
+    return grad.cast(_work_dtype(grad)).norm(order)
 
 
 def _checked(params: Iterable[Tensor], name: str) -> list[Tensor]:

@@ -203,7 +203,8 @@ def safe_save(
     """
     if METADATA in tensors:
         raise DataError(f"safe_save: a tensor may not be called {METADATA}; rename it")
-    Tensor.realize(*tensors.values())
+    if tensors:
+        Tensor.realize(*tensors.values())
     # Wide elements first, so that each tensor starts at a multiple of its element size.
     order = sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
     header: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}

@@ -54,9 +54,7 @@ def test_matmul_of_integers_is_exact_and_wraps(left, right, dtype):
     assert got.dtype == dtype
 
 
-@given(
-    m=st.integers(0, 9), n=st.integers(0, 9), k=st.integers(0, 40), transposed=st.booleans()
-)
+@given(m=st.integers(0, 9), n=st.integers(0, 9), k=st.integers(0, 40), transposed=st.booleans())
 @few
 def test_matmul_of_any_size_and_of_transposed_operands(m, n, k, transposed):
     a, b = integers(m, k).astype(np.float32), integers(k, n, seed=2).astype(np.float32)
@@ -174,9 +172,7 @@ def test_sequential_calls_one_after_the_other():
 @pytest.mark.parametrize("padding", [0, 1, (1, 2)], ids=str)
 @pytest.mark.parametrize("stride", [1, 2, (2, 1)], ids=str)
 def test_conv2d_and_its_gradients(stride, padding, dilation, groups):
-    steps, pads, gaps = (
-        (v, v) if isinstance(v, int) else v for v in (stride, padding, dilation)
-    )
+    steps, pads, gaps = ((v, v) if isinstance(v, int) else v for v in (stride, padding, dilation))
     check(
         lambda x, w, b: x.conv2d(w, b, stride, padding, dilation, groups),
         lambda x, w, b: (
@@ -231,8 +227,15 @@ def test_convolutions_that_do_not_fit_say_so(x, w, options, message):
 
 @pytest.mark.parametrize(
     ("stride", "padding", "extra", "groups", "dilation"),
-    [(1, 0, 0, 1, 1), (2, 0, 0, 1, 1), (2, 1, 1, 1, 1), (2, 0, 1, 2, 1), (3, 2, 2, 2, 1), (1, 1, 0, 1, 2)],
-)  # fmt: skip
+    [
+        (1, 0, 0, 1, 1),
+        (2, 0, 0, 1, 1),
+        (2, 1, 1, 1, 1),
+        (2, 0, 1, 2, 1),
+        (3, 2, 2, 2, 1),
+        (1, 1, 0, 1, 2),
+    ],
+)
 def test_the_transposed_convolution_is_the_adjoint(stride, padding, extra, groups, dilation):
     """<conv(y), x> = <y, conv_transpose(x)> for the weight with its channels swapped, for all y."""
     x, w = normal(2, 2, 3, 4), normal(2, 4 // groups, 3, 2, seed=1)
@@ -589,9 +592,7 @@ def test_losses_that_do_not_fit_say_so(call, message):
 ELEMENTWISE = {
     "mse_loss": lambda x, t: (x - t) ** 2,
     "l1_loss": lambda x, t: np.abs(x - t),
-    "huber_loss": lambda x, t: np.where(
-        np.abs(x - t) < 1, (x - t) ** 2 / 2, np.abs(x - t) - 0.5
-    ),
+    "huber_loss": lambda x, t: np.where(np.abs(x - t) < 1, (x - t) ** 2 / 2, np.abs(x - t) - 0.5),
     "smooth_l1_loss": lambda x, t: np.where(
         np.abs(x - t) < 1, (x - t) ** 2 / 2, np.abs(x - t) - 0.5
     ),

@@ -110,7 +110,7 @@ def test_optimisers_follow_their_formulas_also_when_the_rate_changes(name):
 
 
 def test_adams_bias_correction_keeps_its_digits():
-    """1 - 0.999 in float32 is off in the fifth digit; a constant gradient must move by lr exactly."""
+    """1 - 0.999 in float32 is off in the fifth digit; a constant gradient moves by lr exactly."""
     p = Tensor([0.0], requires_grad=True)
     opt = optim.Adam([p], lr=1.0, eps=0.0)
     for step in range(1, 4):

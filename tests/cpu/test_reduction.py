@@ -213,7 +213,6 @@ def test_the_variance_of_far_off_values_keeps_its_digits():
     assert Tensor(x).var().item() == pytest.approx(want, rel=1e-4)
 
 
-
 def test_the_variance_of_one_number_is_nan_or_zero_by_its_correction():
     assert math.isnan(Tensor([3.0]).var().item())
     assert Tensor([3.0]).var(correction=0).item() == 0.0

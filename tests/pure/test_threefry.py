@@ -13,7 +13,6 @@ from coregrad.api import random, threefry
 from coregrad.api.threefry import Generator
 from coregrad.ir import build
 
-
 WORD = st.integers(0, 2**32 - 1)
 
 # "threefry2x32 20" in kat_vectors of the Random123 distribution (D. E. Shaw Research):
@@ -26,10 +25,8 @@ KNOWN_ANSWERS = [
 
 
 def host(counter, key):
-    words = threefry.threefry_host(
-        tuple(np.array([w], np.uint32) for w in counter), tuple(np.array([w], np.uint32) for w in key)
-    )
-    return tuple(int(w[0]) for w in words)
+    arrays = [tuple(np.array([w], np.uint32) for w in pair) for pair in (counter, key)]
+    return tuple(int(w[0]) for w in threefry.threefry_host(*arrays))
 
 
 def graph(counter, key):
