@@ -27,6 +27,7 @@ from coregrad.ir import build, emit, graph, kernel, legalize, loops, ops, simpli
 from coregrad.ir.graph import Node
 from coregrad.ir.schedule import Task, schedule
 
+PLANS = 4096  # structures whose kernels are kept; the oldest goes first
 KEPT = frozenset((0.0, 1.0, -1.0, 0.5, 2.0))  # float constants that stay in the code
 
 
@@ -164,20 +165,26 @@ def _settle(node: Node) -> None:
         node = inner
 
 
-@dataclass(eq=False)
-class _Walk:
-    """The nodes under some roots that are still to be computed, and the buffers they read.
+class _Expression:
+    """The nodes under some roots that are still to be computed, and the key of their structure.
 
-    Markers are left out: a node's sources here are what its sources resolve to.
+    Markers are left out: a node's sources here are what its sources resolve to. What may differ
+    between expressions of one structure is kept beside the key: leaves, open constants, checks.
     """
 
-    order: list[Node] = field(default_factory=list)
-    number: dict[Node, int] = field(default_factory=dict)
-    sources: dict[Node, list[Node]] = field(default_factory=dict)
+    def __init__(self, device: str):
+        self.order: list[Node] = []
+        self.number: dict[Node, int] = {}
+        self.sources: dict[Node, list[Node]] = {}
+        self.leaves: dict[Any, int] = {}  # storages, each with its number
+        self.floats: list[Node] = []
+        self.checks: list[Node] = []
+        self.copies: list[Node] = []
+        self.key: list[Any] = [device, config.get("COREGRAD_FUSION")]
 
     def add(self, roots: Iterable[Node]) -> None:
         """Walk on from more (resolved) roots, sources before users."""
-        order, number, sources = self.order, self.number, self.sources
+        number, sources = self.number, self.sources
         buffer, markers = ops.BUFFER, ops.MARKERS
         stack = list(roots)
         while stack:
@@ -194,60 +201,89 @@ class _Walk:
                     stack += missing
                     continue
             stack.pop()
-            number[node] = len(order)
-            order.append(node)
+            number[node] = len(number)
+            self.order.append(node)
+            self._describe(node)
+
+    def _describe(self, node: Node) -> None:
+        """Append to the key what the node is: its sources by number, a leaf by its number."""
+        op, arg = node.op, node.arg
+        if op is ops.BUFFER:
+            arg = self.leaves.setdefault(arg, len(self.leaves))
+        elif op is ops.CONST and node.dtype.is_float and _is_open(node):
+            self.floats.append(node)
+            arg = None
+        elif op is ops.CHECK:
+            self.checks.append(node)
+            arg = arg[0]  # not where it was made
+        elif op is ops.COPY:
+            self.copies.append(node)
+        self.key.append((op, arg, node.dtype, node.shape))
+        if node.src:
+            number = self.number
+            self.key += [number[s] for s in self.sources[node]]
+
+    def finish(self, roots: Sequence[Node]) -> tuple[Any, ...]:
+        """The key of the whole expression with these results."""
+        return (*self.key, tuple(self.number[r] for r in roots))
 
     def sources_of(self, node: Node) -> Sequence[Node]:
-        """The resolved sources of a node of the walk."""
+        """The resolved sources of a node of the expression."""
         return self.sources.get(node, ())
 
 
-def _transfer(walk: _Walk) -> bool:
-    """Carry out the copies between devices in the walk, lowest first; whether there were any."""
-    copies = [n for n in walk.order if n.op is ops.COPY]
+def _transfer(copies: Iterable[Node]) -> None:
+    """Carry out copies between devices, lowest first."""
     for node in copies:
         if node.buffer is None:
             source, target = node.arg
             node.buffer = from_host(read(node.src[0], source), node.dtype, target)
-    return bool(copies)
 
 
 _WORK = frozenset((ops.REDUCE, ops.FOLD, ops.SCATTER))
 
 
-def _companions(walk: _Walk, device: str) -> list[Owner]:
-    """Live tensors still to be computed that share a reduction with the nodes of the walk."""
-    shared: dict[Node, bool] = {}
-    for node in walk.order:
-        shared[node] = node.op in _WORK or any(shared[s] for s in walk.sources_of(node))
-    if not any(shared.values()):
-        return []
-    found: list[Owner] = []
-    for owner in _waiting():
-        if owner.device != device:
-            continue
-        root = resolve(owner.node)
-        if root.op is not ops.BUFFER and (shared.get(root) or _reaches(root, shared)):
-            found.append(owner)
-    return found
+def _companions(expression: _Expression, device: str) -> list[Owner]:
+    """Live tensors still to be computed that share a reduction with the expression."""
+    works: dict[Node, bool] = {}
+    return [
+        owner
+        for owner in _waiting()
+        if owner.device == device and _shares(resolve(owner.node), expression, works)
+    ]
 
 
-def _reaches(root: Node, shared: dict[Node, bool]) -> bool:
-    """Whether a node outside the walk uses a part of it that is shared work."""
+def _shares(root: Node, expression: _Expression, works: dict[Node, bool]) -> bool:
+    """Whether a node uses a part of the expression that is worth sharing."""
     stack, seen = [root], {root}
     while stack:
         node = stack.pop()
-        if node.op is ops.BUFFER or node in shared:
-            continue
-        if node.op is ops.COPY:
-            return False
-        for source in map(resolve, node.src):
-            if shared.get(source):
+        if node in expression.number:
+            if _has_work(node, expression, works):
                 return True
-            if source not in seen:
-                seen.add(source)
-                stack.append(source)
+        elif node.op is ops.COPY:
+            return False
+        elif node.op is not ops.BUFFER:
+            for source in map(resolve, node.src):
+                if source not in seen:
+                    seen.add(source)
+                    stack.append(source)
     return False
+
+
+def _has_work(root: Node, expression: _Expression, works: dict[Node, bool]) -> bool:
+    """Whether a reduction stands in or under a node of the expression; remembered in ``works``."""
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        sources = expression.sources_of(node)
+        missing = [] if node.op in _WORK else [s for s in sources if s not in works]
+        if missing and node not in works:
+            stack += missing
+            continue
+        stack.pop()
+        works[node] = node.op in _WORK or any(works[s] for s in sources)
+    return works[root]
 
 
 # ---- plans -------------------------------------------------------------------------------------
@@ -283,46 +319,6 @@ class _Entry:
     general: Plan | None = None
 
 
-@dataclass(eq=False)
-class _Expression:
-    """A walk as the key of its structure, with what differs between expressions of one structure:
-    leaves, open constants and index checks."""
-
-    walk: _Walk
-    key: tuple[Any, ...]
-    leaves: list[Node]
-    floats: list[Node]
-    checks: list[Node]
-
-
-def _expression(walk: _Walk, roots: Sequence[Node], device: str) -> _Expression:
-    number, sources = walk.number, walk.sources
-    storages: dict[int, int] = {}
-    key: list[Any] = [device, config.get("COREGRAD_FUSION")]
-    leaves: list[Node] = []
-    floats: list[Node] = []
-    checks: list[Node] = []
-    for node in walk.order:
-        op = node.op
-        if op is ops.BUFFER:
-            leaf = storages.setdefault(id(node.arg), len(storages))
-            leaves.append(node)
-            key.append((op, node.dtype, node.shape, leaf))
-        elif op is ops.CONST:
-            if node.dtype.is_float and _is_open(node):
-                floats.append(node)
-                key.append((op, node.dtype, node.shape))
-            else:
-                key.append((op, node.arg, node.dtype, node.shape))
-        elif op is ops.CHECK:
-            checks.append(node)
-            key.append((op, node.arg[0], number[sources[node][0]]))
-        else:
-            key.append((op, node.arg, node.dtype, node.shape, *[number[s] for s in sources[node]]))
-    key.append(tuple(number[r] for r in roots))
-    return _Expression(walk, tuple(key), leaves, floats, checks)
-
-
 def _is_open(node: Node) -> bool:
     value = dtypes.from_bits(node.arg, node.dtype)
     return value not in KEPT and math.isfinite(value)
@@ -330,20 +326,24 @@ def _is_open(node: Node) -> bool:
 
 def _compute(nodes: Sequence[Node], device: str) -> None:
     roots = list(dict.fromkeys(resolve(n) for n in nodes))
-    walk = _Walk()
-    walk.add(roots)
-    if _transfer(walk):  # copies have buffers now: look again
-        realize(nodes, device)
+    expression = _Expression(device)
+    expression.add(roots)
+    if expression.copies:
+        _transfer(expression.copies)
+        realize(nodes, device)  # copies have buffers now: look again
         return
-    companions = _companions(walk, device)
-    roots = list(dict.fromkeys([*roots, *(resolve(o.node) for o in companions)]))
-    walk.add(roots)
-    expression = _expression(walk, roots, device)
+    companions = _companions(expression, device)
+    if companions:
+        roots = list(dict.fromkeys([*roots, *(resolve(o.node) for o in companions)]))
+        expression.add(roots)
+    key = expression.finish(roots)
     values = tuple(node.arg for node in expression.floats)
-    entry = _plans.get(expression.key)
+    entry = _plans.get(key)
     if entry is None:
         baked = _compile(expression, roots, device, open_floats=False)
-        entry = _plans[expression.key] = _Entry(values, baked)
+        entry = _plans[key] = _Entry(values, baked)
+        if len(_plans) > PLANS:
+            del _plans[next(iter(_plans))]
     plan = entry.baked
     if values != entry.floats:
         if entry.general is None:
@@ -364,24 +364,19 @@ def _compile(
     slots: dict[Any, int] = {}
     tokens: dict[int, _Slot] = {}
     blocks: list[DType] = []
-    leaf_slots = _leaf_slots(expression)
-    opened = (
-        _open_blocks(expression, blocks, slots, max(leaf_slots.values(), default=-1) + 1)
-        if open_floats
-        else {}
-    )
-    for node in expression.walk.order:
+    opened = _open_blocks(expression, blocks, slots, len(expression.leaves)) if open_floats else {}
+    for node in expression.order:
         if 0 in node.shape:
             made[node] = build.const(0, node.dtype, node.shape)
         elif node.op is ops.BUFFER:
-            slot = leaf_slots[id(node.arg)]
+            slot = expression.leaves[node.arg]
             token = tokens.setdefault(slot, _Slot(slot))
             slots[token] = slot
             made[node] = build.buffer(token, node.dtype, node.shape)
         elif node in opened:
             made[node] = opened[node]
         else:
-            src = tuple(made[s] for s in expression.walk.sources_of(node))
+            src = tuple(made[s] for s in expression.sources_of(node))
             made[node] = graph.intern(node.op, src, node.arg, node.dtype, node.shape)
         if math.prod(node.shape) == 0:  # no memory: not even an empty buffer can be an argument
             made[node] = build.const(0, node.dtype, node.shape)
@@ -395,7 +390,7 @@ def _compile(
     tasks = schedule(
         list(dict.fromkeys(stored)), limits, checks, config.get("COREGRAD_FUSION") != "0"
     )
-    first = len(set(leaf_slots.values())) + len(blocks)
+    first = len(expression.leaves) + len(blocks)
     return _assemble(tasks, targets, slots, first, blocks, active)
 
 
@@ -409,13 +404,6 @@ class _Slot:
 
     def __repr__(self) -> str:
         return f"leaf {self.number}"
-
-
-def _leaf_slots(expression: _Expression) -> dict[int, int]:
-    slots: dict[int, int] = {}
-    for node in expression.leaves:
-        slots.setdefault(id(node.arg), len(slots))
-    return slots
 
 
 def _open_blocks(
@@ -521,7 +509,7 @@ def _plan_frees(steps: Sequence[Step], base: int, kept: set[int | None]) -> None
 
 def _run(plan: Plan, expression: _Expression, roots: Sequence[Node], device: str) -> None:
     active = plugins.open_device(device)
-    held: list[Storage | None] = list({id(n.arg): n.arg for n in expression.leaves}.values())
+    held: list[Storage | None] = list(expression.leaves)
     for dtype in plan.blocks:
         members = [node.arg for node in expression.floats if node.dtype is dtype]
         held.append(

@@ -255,7 +255,7 @@ class TensorBase:
                 f"{name}: this tensor requires a gradient, which in-place methods would lose; "
                 "update it inside `with no_grad():`, or use its result as a new tensor"
             )
-        if self._node.buffer is not None:
+        if engine.resolve(self._node).op is ops.BUFFER:  # computed since the last update
             self._links = 0
         self._history = None
         if tracked:

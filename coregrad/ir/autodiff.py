@@ -306,10 +306,18 @@ def gradients(root: Node, seed: Node, wanted: Iterable[Node]) -> dict[Node, Node
     """
     _check_seed(root, seed)
     targets = set(wanted)
-    order = toposort([root], _differentiable)
+    sources: dict[Node, tuple[Node, ...]] = {}
+
+    def differentiable(node: Node) -> tuple[Node, ...]:
+        known = sources.get(node)
+        if known is None:
+            known = sources[node] = _differentiable(node)
+        return known
+
+    order = toposort([root], differentiable)
     active: set[Node] = set()
     for node in order:
-        if node in targets or any(source in active for source in _differentiable(node)):
+        if node in targets or not active.isdisjoint(sources[node]):
             active.add(node)
     received = {root: seed}
     found: dict[Node, Node] = {}

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from coregrad import dtypes
+from coregrad.api.device import Device
 from coregrad.api.grad_mode import no_grad
 from coregrad.api.tensor import Tensor
 from coregrad.dtypes import DType
@@ -50,10 +51,11 @@ class Optimizer:
 
     # ---- state ---------------------------------------------------------------------------------
 
-    def _scalar(self, name: str, value: float) -> Tensor:
-        """A 0-d tensor of the state. float64, where the device has it, would be no better: all
-        formulas below are written so that float32 loses nothing."""
+    def _scalar(self, name: str, value: float, precise: bool = False) -> Tensor:
+        """A 0-d tensor of the state; ``precise`` ones are float64 where the device has it."""
         tensor = _number(value, self.params[0].device)
+        if precise and dtypes.float64 in Device[tensor.device].device.limits.dtypes:
+            tensor = tensor.double()
         self._state[name] = tensor
         return tensor
 
@@ -216,20 +218,22 @@ class Adam(Optimizer):
         self.betas = (float(betas[0]), float(betas[1]))
         self.eps = _not_negative("eps", eps, name)
         self.weight_decay = _not_negative("weight_decay", weight_decay, name)
-        self._steps = self._scalar("steps", 0.0)
+        self._bias = [self._scalar(f"bias{i}", 0.0, precise=True) for i in (1, 2)]
         self._mean = self._zeros("mean")
         self._square = self._zeros("square")
 
     def _begin(self) -> list[Tensor]:
         """The step's two numbers. With c = 1 - beta**t the update -lr * (m/c1) / (sqrt(v/c2) + eps)
         is ``scale * m / (sqrt(v) + eps2)`` for scale = -lr*sqrt(c2)/c1 and eps2 = eps*sqrt(c2):
-        five operations per element. c by expm1, since 1 - 0.999 has lost four digits in float32."""
-        self._steps.assign(self._steps + 1.0)
-        c1, c2 = (-(self._steps * _log(beta)).expm1() for beta in self.betas)
+        five operations per element. c itself follows c = beta*c + (1 - beta), from 0: the
+        difference 1 - beta**t would lose digits while t is small."""
+        for c, beta in zip(self._bias, self.betas, strict=True):
+            c.assign(c * beta + (1.0 - beta))
+        c1, c2 = self._bias
         root = c2.sqrt()
         self._scale = (-self._lr_tensor * root / c1).contiguous()
         self._eps = (root * self.eps).contiguous()
-        return [self._steps, self._scale, self._eps]
+        return [*self._bias, self._scale, self._eps]
 
     def _update(self, i: int, p: Tensor, grad: Tensor) -> tuple[Tensor, list[Tensor]]:
         beta1, beta2 = self.betas
@@ -384,8 +388,3 @@ def _number(value: float, device: str | None) -> Tensor:
 def _like(scalar: Tensor, p: Tensor) -> Tensor:
     """A 0-d tensor of the state in the dtype, and on the device, of ``p``."""
     return scalar.to(p.device).cast(p.dtype)
-
-
-def _log(beta: float) -> float:
-    """log(beta), so that beta**t = exp(t * log(beta)); -inf for 0."""
-    return math.log(beta) if beta else -math.inf

@@ -237,8 +237,8 @@ def test_a_saved_state_goes_on_where_it_stopped(name):
 def test_a_state_that_does_not_fit_is_refused():
     opt = optim.Adam([Tensor([1.0, 2.0])])
     state = opt.state_dict()
-    with pytest.raises(DataError, match="steps"):
-        opt.load_state_dict({k: v for k, v in state.items() if k != "steps"})
+    with pytest.raises(DataError, match="bias1"):
+        opt.load_state_dict({k: v for k, v in state.items() if k != "bias1"})
     with pytest.raises(ShapeError, match=r"mean.0"):
         opt.load_state_dict({**state, "mean.0": Tensor([1.0])})
 
