@@ -243,14 +243,16 @@ def _transfer(copies: Iterable[Node]) -> None:
 _WORK = frozenset((ops.REDUCE, ops.FOLD, ops.SCATTER))
 
 
-def _companions(expression: _Expression, device: str) -> list[Owner]:
+def _companions(expression: _Expression, roots: Sequence[Node], device: str) -> list[Owner]:
     """Live tensors still to be computed that share a reduction with the expression."""
+    asked = set(roots)
     works: dict[Node, bool] = {}
-    return [
-        owner
-        for owner in _waiting()
-        if owner.device == device and _shares(resolve(owner.node), expression, works)
-    ]
+    found = []
+    for owner in _waiting():
+        root = resolve(owner.node)
+        if root not in asked and owner.device == device and _shares(root, expression, works):
+            found.append(owner)
+    return found
 
 
 def _shares(root: Node, expression: _Expression, works: dict[Node, bool]) -> bool:
@@ -332,7 +334,7 @@ def _compute(nodes: Sequence[Node], device: str) -> None:
         _transfer(expression.copies)
         realize(nodes, device)  # copies have buffers now: look again
         return
-    companions = _companions(expression, device)
+    companions = _companions(expression, roots, device)
     if companions:
         roots = list(dict.fromkeys([*roots, *(resolve(o.node) for o in companions)]))
         expression.add(roots)
