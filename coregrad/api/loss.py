@@ -7,6 +7,7 @@ is wanted does not turn a loss into NaN.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from coregrad.api.base import TensorBase
@@ -14,7 +15,7 @@ from coregrad.api.device import default_int
 from coregrad.api.indexing import _known, caller
 from coregrad.api.reduction import Reduction, chosen, total, wide
 from coregrad.errors import CoregradError, IndexRangeError, ShapeError
-from coregrad.ir import build
+from coregrad.ir import build, ops
 from coregrad.ir.graph import Node
 
 if TYPE_CHECKING:
@@ -128,8 +129,7 @@ class Loss(Reduction):
                 "labels have the logits' shape without the axis of classes"
             )
         labels = build.cast(target.node, default_int(self.device))
-        ignored = build.eq(labels, build.const_like(labels, ignore))
-        places = self._classes(name, target, classes, ignore)
+        places, none_ignored = self._classes(name, target, classes, ignore)
         hit = chosen(places, logs, axis)
         zero = build.const_like(logs, 0)
         picked = total(build.where(hit, logs, zero), (axis,))
@@ -146,14 +146,20 @@ class Loss(Reduction):
                 build.mul(loss, build.const_like(loss, 1.0 - smoothing)),
                 build.mul(spread_out, build.const_like(loss, smoothing / classes)),
             )
-        nothing = build.const_like(loss, 0)
-        loss = build.where(ignored, nothing, loss)
         share = build.const_like(loss, 1) if weight is None else per_label
-        return self._weighted_mean(name, loss, build.where(ignored, nothing, share), reduction)
+        if not none_ignored:
+            ignored = build.eq(labels, build.const_like(labels, ignore))
+            nothing = build.const_like(loss, 0)
+            loss = build.where(ignored, nothing, loss)
+            share = build.where(ignored, nothing, share)
+        return self._weighted_mean(name, loss, share, reduction)
 
-    def _classes(self, name: str, labels: TensorBase, classes: int, ignore: int | None) -> Node:
-        """Labels that are known to lie in [0, classes), or are checked when they are computed. A
-        negative label is made too large on purpose: unlike an index it does not count from the end.
+    def _classes(
+        self, name: str, labels: TensorBase, classes: int, ignore: int | None
+    ) -> tuple[Node, bool]:
+        """Labels that are known to lie in [0, classes), or are checked when they are computed; and
+        whether it is known that none is to be ignored. A negative label is made too large on
+        purpose: unlike an index it does not count from the end.
         """
         node = build.cast(labels.node, default_int(self.device))
         known = _known(labels.node, self.device)
@@ -163,14 +169,17 @@ class Loss(Reduction):
             if ignore is not None:
                 ignored = build.eq(node, build.const_like(node, ignore))
                 odd = build.where(ignored, build.const_like(node, 0), odd)
-            return build.check(odd, classes, caller())
+            return build.check(odd, classes, caller()), ignore is None
+        inside = bool(known.size) and known.min() >= 0 and known.max() < classes
+        if inside and (ignore is None or not 0 <= ignore < classes):
+            return node, True
         wrong = known[((known < 0) | (known >= classes)) & (known != ignore)]
         if wrong.size:
             raise IndexRangeError(
                 f"{name}: label {wrong.flat[0]} is none of {classes} classes; labels run from 0 to "
                 f"{classes - 1}"
             )
-        return node
+        return node, False
 
     def _soft(
         self, target: TensorBase, weight: TensorBase | None, reduction: str, smoothing: float
@@ -200,7 +209,11 @@ class Loss(Reduction):
         if reduction != "mean":
             return _reduced(name, self._make(loss), reduction)
         axes = tuple(range(len(loss.shape)))
-        return self._make(build.div(total(loss, axes), total(share, axes)))
+        if share.op is ops.CONST:  # every label counts once
+            share = build.const(math.prod(share.shape), share.dtype)
+        else:
+            share = total(share, axes)
+        return self._make(build.div(total(loss, axes), share))
 
     def binary_cross_entropy(
         self, target: Any, weight: Any = None, reduction: str = "mean"

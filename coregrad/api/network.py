@@ -640,7 +640,7 @@ class Network(Loss):
         if num_classes < 0:
             num_classes = int(self.max().item()) + 1
         number = default_int(self.device)
-        places = self._classes("one_hot", self, num_classes, None)
+        places, _ = self._classes("one_hot", self, num_classes, None)
         shape = (*self.shape, num_classes)
         classes = expand(build.iota(num_classes, number), shape)
         hits = build.eq(build.expand(build.reshape(places, (*self.shape, 1)), shape), classes)
