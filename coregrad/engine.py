@@ -71,13 +71,11 @@ _swept = 0
 launches: list[str] | None = None  # a list here records the name of every kernel launched
 
 
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.RLock()
-
-
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    # A fork waits until no thread computes: what a compiler had locked would stay so in the child.
+    os.register_at_fork(
+        before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
+    )
 
 
 # ---- what the user level calls -----------------------------------------------------------------
@@ -392,6 +390,9 @@ def _compile(
     tasks = schedule(
         list(dict.fromkeys(stored)), limits, checks, config.get("COREGRAD_FUSION") != "0"
     )
+    if config.debug() >= 5:
+        for task in tasks:
+            _print(f"{task.kernel.name}: {task.outputs} from {task.sources}")
     first = len(expression.leaves) + len(blocks)
     return _assemble(tasks, targets, slots, first, blocks, active)
 
@@ -491,8 +492,12 @@ def _step(made: kernel.Kernel, operands: list[int], active: plugins.Active) -> S
     if active.hooks.style == "eager":
         return Step(made, made, operands, work=work, moved=moved)
     program = emit.emit(made, active.backend, active.hooks, limits)
-    if config.debug() >= 4:
+    debug = config.debug()
+    if debug >= 4:
         _print(str(program))
+    assembly = getattr(active.device, "assembly", None)  # optional: not every compiler can tell
+    if debug >= 6 and assembly is not None:
+        _print(assembly(program))
     return Step(made, active.device.compile(program), operands, work=work, moved=moved)
 
 

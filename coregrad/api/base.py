@@ -661,6 +661,8 @@ class TensorBase:
         other = value if isinstance(value, TensorBase) else self._given("assign", value)
         self._check_device("assign", other)
         self._check_value("assign", other.node)
+        if engine.resolve(self._node).op is ops.BUFFER:  # computed since the last update
+            self._links = 0
         self._node = self._as_leaf(other.node)
         self._count_link()
         return self

@@ -123,6 +123,10 @@ class Network(Loss):
                 f"matmul: shapes {a.shape} and {b.shape} do not fit; the last axis of the left "
                 "operand must be as long as the last but one (or only) axis of the right one"
             )
+        if a.dtype is dtypes.bool_:
+            raise DTypeError(
+                "matmul: bools are not numbers; cast one operand, for example to int64"
+            )
         rows = build.reshape(a, (1, *a.shape)) if len(a.shape) == 1 else a
         columns = build.reshape(b, (*b.shape, 1)) if len(b.shape) == 1 else b
         batch = broadcast_shapes("matmul", rows.shape[:-2], columns.shape[:-2])

@@ -107,7 +107,10 @@ def shift_of(x: Node, axes: Axes) -> Node:
 
 
 def log_sum_exp(x: Node, axes: Axes) -> Node:
-    """log(sum(exp(x))); -inf where all of x is, with gradient 0."""
+    """log(sum(exp(x))); -inf where all of x is (or nothing at all), with gradient 0."""
+    if count_of(x, axes) == 0:
+        kept = tuple(n for axis, n in enumerate(x.shape) if axis not in axes)
+        return build.const(-math.inf, x.dtype, kept)
     shift = shift_of(x, axes)
     sums = total(build.exp(build.sub(x, spread(shift, x, axes))), axes)
     empty = build.eq(sums, build.const_like(sums, 0))
@@ -198,9 +201,9 @@ class Reduction(Indexing):
     """Methods that fold axes away. ``dim`` is an axis, several, or None for all of them."""
 
     def _axes(self, name: str, dim: Dims) -> Axes:
-        if dim is None or dim == ():
-            return tuple(range(self.ndim))
         named = tuple(dim) if isinstance(dim, (tuple, list)) else (dim,)
+        if dim is None or not named:
+            return tuple(range(self.ndim))
         axes = tuple(sorted(self._dim(name, d) for d in named))
         if len(set(axes)) != len(axes):
             raise ShapeError(f"{name}: axes {named} of shape {self.shape} name one axis twice")
@@ -355,12 +358,10 @@ class Reduction(Indexing):
             return self.minimum(dim)
         return self._extremum("min", dim, keepdim, opposite)
 
-    def _extremum(
-        self, name: str, dim: int | None, keepdim: bool, turned: Callable[[Node], Node]
-    ) -> Any:
+    def _extremum(self, name: str, dim: Any, keepdim: bool, turned: Callable[[Node], Node]) -> Any:
         if dim is None:
             return self._extreme(name, None, keepdim, turned)
-        if not isinstance(dim, int):
+        if isinstance(dim, (tuple, list)):
             raise ShapeError(f"{name}: {dim} is not one axis; a{name} takes several")
         axes = self._axes(name, dim)
         self._check_not_empty(name, axes)

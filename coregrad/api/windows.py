@@ -65,13 +65,13 @@ def pool_paddings(
             )
         span = gap * (size - 1) + 1
         room = n + 2 * pad - span
-        if room < 0:
-            raise ShapeError(
-                f"{name}: a window that spans {span} does not fit {n} elements padded by {pad}"
-            )
         count = (room + (step - 1 if up else 0)) // step + 1
         if up and (count - 1) * step >= n + pad:
             count -= 1
+        if count < 1 or n == 0:
+            raise ShapeError(
+                f"{name}: a window that spans {span} does not fit {n} elements padded by {pad}"
+            )
         pads.append((pad, max((count - 1) * step + span - n - pad, 0)))
     return pads
 

@@ -76,6 +76,8 @@ def test_matmul_that_does_not_fit_names_both_shapes():
         Tensor(normal(2, 3)) @ Tensor(normal(4, 5))
     with pytest.raises(ShapeError, match="matmul"):
         Tensor(1.0) @ Tensor(normal(2))
+    with pytest.raises(DTypeError, match=r"matmul: bools"):
+        Tensor([[True]]) @ Tensor([[True]])
     with pytest.raises(ShapeError, match="broadcast"):
         Tensor(normal(2, 3, 4)) @ Tensor(normal(3, 4, 5))
 

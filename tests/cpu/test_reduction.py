@@ -118,6 +118,8 @@ def test_reductions_of_nothing():
     assert empty.any().item() is False
     assert empty.all().item() is True
     assert empty.amax(1).shape == (0,)
+    assert empty.logsumexp(0).tolist() == [-INF] * 3
+    assert empty.softmax(0).shape == empty.cumsum(0).shape == (0, 3)
     for name in ("amax", "amin", "max", "min", "argmax", "argmin"):
         with pytest.raises(ShapeError, match="no element"):
             getattr(empty, name)(0)

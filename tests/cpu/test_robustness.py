@@ -63,10 +63,10 @@ def test_a_chain_of_10000_operations_is_built_differentiated_run_and_freed(devic
     assert len(graph._interned) < before + 1000
 
 
-def test_a_graph_of_300000_operations_that_is_never_run_is_freed_without_recursion() -> None:
+def test_a_graph_of_100000_operations_that_is_never_run_is_freed_without_recursion() -> None:
     before = len(graph._interned)
-    x = chain(Tensor([1.0], device="numpy"), 300_000)
-    assert len(graph._interned) >= before + 300_000
+    x = chain(Tensor([1.0], device="numpy"), 100_000)
+    assert len(graph._interned) >= before + 100_000
     del x
     gc.collect()
     assert len(graph._interned) < before + 1000
@@ -270,7 +270,7 @@ def test_threads_compute_and_differentiate_side_by_side(device: str) -> None:
             y = (x @ x.T) * (number + 1) + turn
             y.relu().sum().backward()
             wide = values.astype(np.float64)
-            mask = (wide @ wide.T) * (number + 1) + turn > 0
+            mask = ((wide @ wide.T) * (number + 1) + turn > 0).astype(np.float64)
             grad = (mask + mask.T) @ wide * (number + 1)
             assert x.grad is not None
             np.testing.assert_allclose(x.grad.numpy(), grad, rtol=1e-3, atol=1e-3)
