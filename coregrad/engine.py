@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 from weakref import ref
@@ -34,13 +34,30 @@ KEPT = frozenset((0.0, 1.0, -1.0, 0.5, 2.0))  # float constants that stay in the
 class Storage:
     """Bytes in a device's memory; given back when nobody holds it."""
 
-    __slots__ = ("__weakref__", "_device", "device", "nbytes", "raw")
+    __slots__ = ("__weakref__", "_copies", "_device", "device", "nbytes", "raw")
 
     def __init__(self, device: str, nbytes: int):
         self.device = device
         self.nbytes = nbytes
         self._device = plugins.open_device(device).device
         self.raw = self._device.allocate(nbytes) if nbytes else None
+        self._copies: dict[str, Storage] = {}
+
+    def on(self, device: str) -> Storage:
+        """These bytes in the memory of ``device``.
+
+        A node without leaves (``arange(5) * 2``) is one node for the tensors of all devices: what
+        one device has computed, a tensor of another may read.
+        """
+        if device == self.device:
+            return self
+        if device not in self._copies:
+            made = self._copies[device] = Storage(device, self.nbytes)
+            if self.nbytes:
+                content = bytearray(self.nbytes)
+                self._device.copy_out(self.raw, memoryview(content))
+                made._device.copy_in(made.raw, memoryview(content))
+        return self._copies[device]
 
     def __del__(self) -> None:
         if getattr(self, "raw", None) is not None:
@@ -123,7 +140,7 @@ def realize(nodes: Sequence[Node], device: str) -> None:
 def read(node: Node, device: str) -> NDArray[Any]:
     """The values of ``node`` as a fresh array of its stored dtype (bfloat16 as uint16)."""
     realize([node], device)
-    storage = resolve(node).arg
+    storage = resolve(node).arg.on(device)
     out = np.empty(node.shape, node.dtype.storage)
     if out.size:
         plugins.open_device(device).device.copy_out(storage.raw, _bytes(out))
@@ -238,19 +255,41 @@ def _transfer(copies: Iterable[Node]) -> None:
             node.buffer = from_host(read(node.src[0], source), node.dtype, target)
 
 
-_WORK = frozenset((ops.REDUCE, ops.FOLD, ops.SCATTER))
-
-
 def _companions(expression: _Expression, roots: Sequence[Node], device: str) -> list[Owner]:
-    """Live tensors still to be computed that share a reduction with the expression."""
+    """Live tensors still to be computed that share work with the expression.
+
+    One outside it is taken along for any reduction that both need. One inside it, the row maximum
+    of a softmax, say, would break the kernel that computes it in passing: it is taken along only if
+    a matrix product or the like would have to be done again for it.
+    """
     asked = set(roots)
-    works: dict[Node, bool] = {}
+    reduces: dict[Node, bool] = {}
+    multiplies: dict[Node, bool] = {}
     found = []
     for owner in _waiting():
         root = resolve(owner.node)
-        if root not in asked and owner.device == device and _shares(root, expression, works):
+        if root in asked or owner.device != device:
+            continue
+        if root in expression.number:
+            wanted = _has_work(root, expression, _is_dear, multiplies)
+        else:
+            wanted = _shares(root, expression, reduces)
+        if wanted:
             found.append(owner)
     return found
+
+
+def _is_work(node: Node, expression: _Expression) -> bool:
+    return node.op in (ops.REDUCE, ops.FOLD, ops.SCATTER)
+
+
+def _is_dear(node: Node, expression: _Expression) -> bool:
+    """Whether a node is a sum over products of repeated operands, a fold or a scatter."""
+    if node.op is not ops.REDUCE or node.arg[0] != "add":
+        return node.op in (ops.FOLD, ops.SCATTER)
+    (product,) = expression.sources_of(node)
+    factors = expression.sources_of(product)
+    return product.op is ops.MUL and all(f.op is ops.EXPAND for f in factors)
 
 
 def _shares(root: Node, expression: _Expression, works: dict[Node, bool]) -> bool:
@@ -259,7 +298,7 @@ def _shares(root: Node, expression: _Expression, works: dict[Node, bool]) -> boo
     while stack:
         node = stack.pop()
         if node in expression.number:
-            if _has_work(node, expression, works):
+            if _has_work(node, expression, _is_work, works):
                 return True
         elif node.op is ops.COPY:
             return False
@@ -271,18 +310,27 @@ def _shares(root: Node, expression: _Expression, works: dict[Node, bool]) -> boo
     return False
 
 
-def _has_work(root: Node, expression: _Expression, works: dict[Node, bool]) -> bool:
-    """Whether a reduction stands in or under a node of the expression; remembered in ``works``."""
+def _has_work(
+    root: Node,
+    expression: _Expression,
+    is_work: Callable[[Node, _Expression], bool],
+    works: dict[Node, bool],
+) -> bool:
+    """Whether such work stands in or under a node of the expression; remembered in ``works``."""
     stack = [root]
     while stack:
         node = stack[-1]
+        if node in works:
+            stack.pop()
+            continue
+        found = is_work(node, expression)
         sources = expression.sources_of(node)
-        missing = [] if node.op in _WORK else [s for s in sources if s not in works]
-        if missing and node not in works:
+        missing = [] if found else [s for s in sources if s not in works]
+        if missing:
             stack += missing
             continue
         stack.pop()
-        works[node] = node.op in _WORK or any(works[s] for s in sources)
+        works[node] = found or any(works[s] for s in sources)
     return works[root]
 
 
@@ -516,7 +564,7 @@ def _plan_frees(steps: Sequence[Step], base: int, kept: set[int | None]) -> None
 
 def _run(plan: Plan, expression: _Expression, roots: Sequence[Node], device: str) -> None:
     active = plugins.open_device(device)
-    held: list[Storage | None] = list(expression.leaves)
+    held: list[Storage | None] = [leaf.on(device) for leaf in expression.leaves]
     for dtype in plan.blocks:
         members = [node.arg for node in expression.floats if node.dtype is dtype]
         held.append(

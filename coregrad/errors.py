@@ -7,7 +7,7 @@
     ├── DTypeError            (TypeError)     dtypes that do not fit, numbers outside their dtype
     ├── IndexRangeError       (IndexError)    an index or label outside its axis
     ├── GradientError         (RuntimeError)  backward() that cannot be carried out
-    ├── DataError             (ValueError)    a damaged or missing file
+    ├── DataError             (ValueError)    a damaged or missing file, senseless values
     ├── DeviceError           (RuntimeError)  a device cannot do what was asked
     │   ├── BackendUnavailable                no plugin, or its driver or hardware is missing
     │   ├── ContractError                     a plugin breaks the contract; lists every problem
@@ -55,7 +55,8 @@ class GradientError(CoregradError, RuntimeError):
 
 
 class DataError(CoregradError, ValueError):
-    """A file is damaged, truncated, missing, or not what its name says."""
+    """A file is damaged, truncated, missing, or not what its name says; or values make no sense
+    together (negative probabilities)."""
 
 
 class DeviceError(CoregradError, RuntimeError):

@@ -1,7 +1,8 @@
 """A convolutional network on MNIST: 98 % test accuracy after 70 steps, or an error.
 
 Run it with ``python examples/beautiful_mnist.py``. It prints the processor, the number of threads,
-the seconds it took and the accuracy. Test accuracy by seed:
+the seconds it took and the accuracy. Adam, batches of 512, a learning rate that falls to zero along
+a line. Test accuracy by seed:
 
     seed 1  -
     seed 2  -
@@ -21,6 +22,7 @@ from coregrad import Tensor, nn, no_grad
 
 DATA = Path(__file__).resolve().parent / "data" / "mnist"
 TARGET = 0.98
+MEAN, DEVIATION = 33.3, 78.6  # of the training images' grey values
 
 
 class Model(nn.Module):
@@ -39,10 +41,14 @@ class Model(nn.Module):
         return x.sequential(self.layers)
 
 
+def standardised(images):
+    return (images.float() - MEAN) / DEVIATION
+
+
 def train_step(model, optim, X, Y, batch):
     chosen = Tensor.randint(batch, high=X.shape[0])
     optim.zero_grad()
-    loss = model(X[chosen].float() / 255).cross_entropy(Y[chosen])
+    loss = model(standardised(X[chosen])).cross_entropy(Y[chosen])
     loss.backward()
     optim.step()
     return loss.item()
@@ -56,7 +62,7 @@ def test_accuracy(model, X, Y, batch=1000):
             # Cut out on its own, so that the network below looks the same for every batch.
             x = X[start : start + batch].realize()
             y = Y[start : start + batch].realize()
-            right += (model(x.float() / 255).argmax(1) == y).sum().item()
+            right += (model(standardised(x)).argmax(1) == y).sum().item()
     model.train()
     return right / X.shape[0]
 
@@ -83,7 +89,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=70)
     parser.add_argument("--batch", type=int, default=512)
-    parser.add_argument("--lr", type=float, default=0.002)
+    parser.add_argument("--lr", type=float, default=0.003, help="at the first step")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--data", default=DATA, help="folder with the four MNIST files")
     args = parser.parse_args()
@@ -95,6 +101,7 @@ def main():
 
     started = time.perf_counter()
     for step in range(args.steps):
+        optim.lr = args.lr * (1 - step / args.steps)
         loss = train_step(model, optim, X_train, Y_train, args.batch)
         if step % 10 == 9:
             print(f"step {step + 1:3}: loss {loss:.4f}")

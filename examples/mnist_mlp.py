@@ -15,6 +15,7 @@ from coregrad import Tensor, nn, no_grad
 
 DATA = Path(__file__).resolve().parent / "data" / "mnist"
 TARGET = 0.97
+MEAN, DEVIATION = 33.3, 78.6  # of the training images' grey values
 
 
 class MLP(nn.Module):
@@ -31,13 +32,18 @@ class MLP(nn.Module):
         return x.flatten(1).sequential(self.layers)
 
 
-def train_epoch(model, optim, X, Y, batch, order, label):
+def standardised(images):
+    return (images.float() - MEAN) / DEVIATION
+
+
+def train_epoch(model, optim, X, Y, batch, order, label, rates):
     losses = []
     starts = range(0, len(order) - batch + 1, batch)
     with tqdm(starts, desc=label, unit="batch") as bar:
         for start in bar:
             chosen = order[start : start + batch]
-            x, y = Tensor(X[chosen]).float() / 255, Tensor(Y[chosen])
+            x, y = standardised(Tensor(X[chosen])), Tensor(Y[chosen])
+            optim.lr = next(rates)
             optim.zero_grad()
             loss = model(x).cross_entropy(y)
             loss.backward()
@@ -49,7 +55,7 @@ def train_epoch(model, optim, X, Y, batch, order, label):
 
 def accuracy(model, X, Y):
     with no_grad():
-        guess = model(X.float() / 255).argmax(1)
+        guess = model(standardised(X)).argmax(1)
         return (guess == Y).float().mean().item()
 
 
@@ -57,7 +63,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--lr", type=float, default=0.002)
+    parser.add_argument("--lr", type=float, default=0.003, help="at the first step")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--data", default=DATA, help="folder with the four MNIST files")
     args = parser.parse_args()
@@ -68,13 +74,15 @@ def main():
     X, Y = X_train.numpy(), Y_train.numpy()
     model = MLP()
     optim = nn.optim.Adam(model.parameters(), lr=args.lr)
+    steps = args.epochs * (len(X) // args.batch)
+    rates = iter(args.lr * (1 - step / steps) for step in range(steps))  # falls to 0 along a line
 
     started = time.perf_counter()
     reached = 0.0
     for epoch in range(args.epochs):
         order = shuffle.permutation(len(X))
         label = f"epoch {epoch + 1}/{args.epochs}"
-        loss = train_epoch(model, optim, X, Y, args.batch, order, label)
+        loss = train_epoch(model, optim, X, Y, args.batch, order, label, rates)
         reached = accuracy(model, X_test, Y_test)
         print(f"{label}: mean loss {loss:.4f}, test accuracy {reached:.2%}")
     print(f"{time.perf_counter() - started:.1f} s on {X_test.device}")

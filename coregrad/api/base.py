@@ -746,6 +746,8 @@ class TensorBase:
     def __repr__(self) -> str:
         text = np.array2string(self.numpy(), separator=", ", prefix="Tensor(", threshold=SHOWN)
         extra = ", requires_grad=True" if self._requires_grad is True else ""
+        if 0 in self.shape and self.shape != (0,):
+            text += f", shape={self.shape}"
         return f"Tensor({text}, dtype={self.dtype.name}, device={self.device}{extra})"
 
     def __format__(self, spec: str) -> str:

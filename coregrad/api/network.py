@@ -96,6 +96,8 @@ def along(vector: Node, shape: Shape, axis: int) -> Node:
 
 # ---- on tensors --------------------------------------------------------------------------------
 
+MATRICES = (TensorBase, np.ndarray)  # what @ takes; other types get their chance to answer
+
 
 class Network(Loss):
     """Methods that layers are built from."""
@@ -147,9 +149,11 @@ class Network(Loss):
     mv = matmul
 
     def __matmul__(self, other: Any) -> Self:
-        return self.matmul(other)
+        return self.matmul(other) if isinstance(other, MATRICES) else NotImplemented
 
     def __rmatmul__(self, other: Any) -> Self:
+        if not isinstance(other, MATRICES):
+            return NotImplemented
         return self._same(self._target(other, "matmul")).matmul(self)
 
     def bmm(self, other: Any) -> Self:

@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from coregrad import dtypes
+from coregrad import dtypes, engine
 from coregrad.api import host, threefry
 from coregrad.api.base import Flag
 from coregrad.api.creation import Creation
-from coregrad.api.device import Device, check_dtype, default_int
+from coregrad.api.device import Device, check_dtype, default_int, host_memory
+from coregrad.api.indexing import caller
 from coregrad.api.movement import sizes
 from coregrad.api.threefry import GENERATOR, Words
 from coregrad.dtypes import DType
-from coregrad.errors import CoregradError, DTypeError, ShapeError
-from coregrad.ir import build
+from coregrad.errors import CoregradError, DataError, DTypeError, ShapeError
+from coregrad.ir import build, ops
 from coregrad.ir.graph import Node, Shape
 
 if TYPE_CHECKING:
@@ -293,8 +294,9 @@ class Random(Creation):
         """Indices drawn with probabilities in proportion to these weights, (n,) or (m, n).
 
         The result has shape (num_samples,) or (m, num_samples). An index of weight 0 is never
-        drawn, unless without ``replacement`` there is no other left. Raises ShapeError for more
-        samples than there are weights without ``replacement``.
+        drawn. Raises ShapeError for more samples than there are weights without ``replacement``,
+        DataError for weights that are negative or not finite, or of which too few are positive
+        (IndexRangeError when the result is computed, if the weights are not known before).
 
         >>> Tensor([0.0, 1.0, 0.0]).multinomial(1).tolist()
         [1]
@@ -308,6 +310,7 @@ class Random(Creation):
                 f"multinomial: {num_samples} samples of {n} without replacement; draw between 1 "
                 f"and {n}, or pass replacement=True"
             )
+        sound = self._drawable(1 if replacement else num_samples)
         # A race: the one with the largest weight / exponential is the first of them to arrive.
         races = num_samples if replacement else 1
         shape = (*self.shape[:-1], races, n)
@@ -316,9 +319,28 @@ class Random(Creation):
         wide = build.expand(build.reshape(weights, (*self.shape[:-1], 1, n)), shape)
         speed = self._with(build.div(wide, waits), False)
         if replacement or num_samples == 1:
-            return speed.argmax(-1)
-        found: Self = _first_places(speed.reshape(*self.shape), num_samples)
-        return found
+            found = speed.argmax(-1)
+        else:
+            found = _first_places(speed.reshape(*self.shape), num_samples)
+        if sound is None:
+            return found
+        odd = found.where(sound.unsqueeze(-1), n)  # an index that no axis of n has
+        return found._with(build.check(odd.node, n, caller()), False)
+
+    def _drawable(self, needed: int) -> Self | None:
+        """Whether each row of weights is sound and has ``needed`` positive ones. None: all are,
+        which was looked up, as the weights are in reach."""
+        finite = (self >= 0).logical_and(self < math.inf).all(-1)
+        sound = finite.logical_and((self > 0).sum(-1) >= needed)
+        in_reach = engine.resolve(self.node).op in (ops.BUFFER, ops.CONST)
+        if not in_reach or not host_memory(self.device):
+            return sound
+        if not sound.all():
+            raise DataError(
+                f"multinomial: the weights must be finite and not negative, and at least {needed} "
+                "of each row positive; mend them, or draw fewer samples"
+            )
+        return None
 
     # ---- starting weights ----------------------------------------------------------------------
 

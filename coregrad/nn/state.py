@@ -203,6 +203,11 @@ def safe_save(
     """
     if METADATA in tensors:
         raise DataError(f"safe_save: a tensor may not be called {METADATA}; rename it")
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, Tensor):
+            raise TypeError(
+                f"safe_save: {name!r} is a {type(tensor).__name__}; give a tensor for every name"
+            )
     if tensors:
         Tensor.realize(*tensors.values())
     # Wide elements first, so that each tensor starts at a multiple of its element size.

@@ -273,6 +273,13 @@ FRAGMENTS: dict[str, tuple[str, Wrong, Callable[[Tensor, Tensor], Tensor]]] = {
 # fmt: on
 
 
+# What the backend's own multiply-add stands for: with a wrong hook it is not used.
+PRODUCTS: dict[str, tuple[str, Wrong]] = {
+    "mul": ("mul", _instead("add")),
+    "reduce": ("reduce", _another_kind),
+}
+
+
 def _claimed(
     workshop: Workshop, device: str, program: Callable[[Tensor, Tensor], Tensor]
 ) -> tuple[Any, Sequence[Kernel]]:
@@ -294,4 +301,18 @@ def test_prologue_and_epilogue_of_a_claimed_contraction_go_through_the_hooks(
     found, claimed = _claimed(workshop, workshop.wrong(op, float32, wrong), program)
     assert len(claimed) == 1
     assert workshop.called > 0, f"the {part} never comes to lower_{op}"
+    assert not np.allclose(found, plain, rtol=1e-2)
+
+
+@pytest.mark.parametrize("device", ["cpu"], indirect=True)
+@pytest.mark.parametrize("part", PRODUCTS)
+def test_a_contraction_is_not_claimed_where_its_product_or_sum_is_another(
+    workshop: Workshop, part: str
+) -> None:
+    op, wrong = PRODUCTS[part]
+    plain, claimed = _claimed(workshop, workshop.right(), lambda a, b: a @ b)
+    assert len(claimed) == 1
+    found, claimed = _claimed(workshop, workshop.wrong(op, float32, wrong), lambda a, b: a @ b)
+    assert not claimed
+    assert workshop.called > 0
     assert not np.allclose(found, plain, rtol=1e-2)

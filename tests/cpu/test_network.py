@@ -85,7 +85,10 @@ def test_matmul_that_does_not_fit_names_both_shapes():
 def test_matmul_takes_host_data_on_either_side():
     a, b = normal(2, 3), normal(3, 2)
     np.testing.assert_allclose((Tensor(a) @ b).numpy(), a @ b, rtol=1e-5)
-    assert (Tensor([1.0, 2.0]).__rmatmul__([3.0, 4.0])).item() == 11.0
+    left = a @ Tensor(b)
+    assert isinstance(left, Tensor)
+    np.testing.assert_allclose(left.numpy(), a @ b, rtol=1e-5)
+    assert Tensor([1.0, 2.0]).matmul([3.0, 4.0]).item() == 11.0
 
 
 def test_the_other_products():

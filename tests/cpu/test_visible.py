@@ -170,6 +170,33 @@ def test_softmax_and_layer_norm_spelled_out_are_one_kernel_too(
     assert watched.launches == 2
 
 
+def test_names_that_are_still_held_do_not_break_a_kernel(device: str, watched: Watched) -> None:
+    x, wide = normal(device, 33, 50)
+    largest = x.amax(axis=-1, keepdim=True)
+    powers = (x - largest).exp()
+    total = powers.sum(axis=-1, keepdim=True)
+    np.testing.assert_allclose((powers / total).numpy(), _wide_softmax(wide), rtol=1e-5)
+    assert watched.launches == 1
+    mean = x.mean(axis=-1, keepdim=True)
+    variance = ((x - mean) ** 2).mean(axis=-1, keepdim=True)
+    norm = (x - mean) / (variance + 1e-5).sqrt()
+    np.testing.assert_allclose(norm.numpy(), _wide_norm(wide), rtol=1e-4, atol=1e-5)
+    assert watched.launches == 2
+    np.testing.assert_array_equal(largest.numpy(), wide.max(-1, keepdims=True))
+    np.testing.assert_allclose(variance.numpy(), wide.var(-1, keepdims=True), rtol=1e-4)
+
+
+def test_a_matrix_product_that_is_still_held_is_not_done_again(
+    device: str, watched: Watched
+) -> None:
+    (x, _), (w, _) = normal(device, 64, 32), normal(device, 32, 10, seed=1)
+    scores = x @ w
+    scores.log_softmax(-1).sum().realize()
+    first = watched.launches
+    scores.numpy()
+    assert watched.launches == first
+
+
 def test_the_layer_with_weight_and_bias_is_one_kernel(device: str, watched: Watched) -> None:
     layer = nn.LayerNorm(50, device=device)
     weight, wide_weight = normal(device, 50, seed=1)

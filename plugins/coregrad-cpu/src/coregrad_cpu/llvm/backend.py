@@ -40,7 +40,14 @@ class Backend:
         return Frame(header, target.attributes())
 
     def contraction(self, kernel: Kernel, emitter: Emitter) -> str | None:
-        """A sum over products as a register-tiled kernel, where that is faster."""
+        """A sum over products as a register-tiled kernel, where that is faster.
+
+        Its multiply-add is `lower_mul` and `lower_reduce` of this class in one instruction: with
+        other hooks than these it would compute something else, and the loops are taken.
+        """
+        for op, ours in (("mul", Backend.lower_mul), ("reduce", Backend.lower_reduce)):
+            if getattr(emitter.hooks[op], "__func__", None) is not ours:
+                return None
         return contraction.contraction(kernel, emitter, _machine())
 
     # -- memory --------------------------------------------------------------------------------
