@@ -26,6 +26,8 @@ COSTLY = 24  # instructions that two kernels should not both compute
 SMALL = 1 << 14  # loop iterations that need no sharing out among threads
 GRID = 32  # iterations of the outermost loops that are enough to share out
 LARGE = 400  # instructions that one kernel of several outputs should not exceed
+NEAR = 16  # groups back in the order that a group may join
+SEARCH = 256  # groups that are looked at to see whether one stands between two
 NESTED = 16  # iterations of a reduction that may stand inside another one
 
 
@@ -44,8 +46,17 @@ class Task:
 
 @dataclass(eq=False)
 class _Group:
+    """Outputs that one kernel will compute; ``first`` and ``last`` say when they joined."""
+
     outputs: list[Node]
     found: Evaluation = field(default_factory=Evaluation)
+    first: int = 0
+    last: int = 0
+
+    def is_current(self, buffered: set[Node]) -> bool:
+        """Whether no value computed inside has been given a buffer since."""
+        inside = self.found.requests.keys() & buffered
+        return inside <= set(self.outputs)
 
 
 @dataclass(eq=False)
@@ -59,6 +70,7 @@ class Scheduler:
     buffered: set[Node] = field(default_factory=set)
     consumers: dict[Node, list[Node]] = field(default_factory=dict)
     order: list[Node] = field(default_factory=list)
+    settled: dict[Node, _Group] = field(default_factory=dict)
 
     def run(self) -> list[Task]:
         """The tasks, in an order in which each finds its sources computed."""
@@ -101,7 +113,10 @@ class Scheduler:
             node = pending.pop()
             if node in groups:
                 continue
-            group = groups[node] = self._settle([node])
+            known = self.settled.get(node)
+            if known is None or not known.is_current(self.buffered):
+                known = self.settled[node] = self._settle([node])
+            group = groups[node] = known
             pending += [n for n in group.found.sources if n.op is not ops.BUFFER]
             if node.op is ops.SCATTER:
                 pending += [n for n in node.src[:1] if n.op is not ops.BUFFER]
@@ -189,26 +204,26 @@ class Scheduler:
             return groups
         rank = {node: i for i, node in enumerate(self.order)}
         joined: list[_Group] = []
-        above = _ancestors(groups)
-        for group in sorted(groups, key=lambda g: rank[g.outputs[0]]):
-            both: _Group | None = None
-            for partner in reversed(joined[-16:]):
-                if self._may_join(partner, group, above):
-                    both = self._try(partner.outputs + group.outputs)
-                    break
-            if both is None:
+        maker: dict[Node, _Group] = {}
+        for when, group in enumerate(sorted(groups, key=lambda g: rank[g.outputs[0]])):
+            near = reversed(joined[-NEAR:])
+            partner = next(
+                (p for p in near if self._may_join(p, group) and not _between(p, group, maker)),
+                None,
+            )
+            both = self._try(partner.outputs + group.outputs) if partner is not None else None
+            if partner is None or both is None:
+                group.first = group.last = when
                 joined.append(group)
-                continue
-            partner.outputs, partner.found = both.outputs, both.found
-            groups = [g for g in groups if g is not group]
-            above = _ancestors(groups)
+                maker.update(dict.fromkeys(group.outputs, group))
+            else:
+                maker.update(dict.fromkeys(group.outputs, partner))
+                partner.outputs, partner.found, partner.last = both.outputs, both.found, when
         return joined
 
-    def _may_join(self, a: _Group, b: _Group, above: Mapping[_Group, set[_Group]]) -> bool:
+    def _may_join(self, a: _Group, b: _Group) -> bool:
         if a.outputs[0].shape != b.outputs[0].shape:
             return False
-        if b in above[a] or any(a in above[c] for c in above[b]):
-            return False  # something between the two needs the one and is needed by the other
         if any(o.op is ops.SCATTER for o in (*a.outputs, *b.outputs)):
             return False
         epilogue = not b.found.reductions and not set(a.outputs).isdisjoint(b.found.sources)
@@ -396,27 +411,25 @@ def _computed_twice(groups: Sequence[_Group], consumers: Mapping[Node, list[Node
 # ---- order -------------------------------------------------------------------------------------
 
 
-def _ancestors(groups: Sequence[_Group]) -> dict[_Group, set[_Group]]:
-    """For each group, the groups that must have run before it."""
-    by_output = {o: g for g in groups for o in g.outputs}
-    above: dict[_Group, set[_Group]] = {}
+def _between(a: _Group, b: _Group, maker: Mapping[Node, _Group]) -> bool:
+    """Whether something must run after ``a`` and before ``b``, as a short search can tell."""
+    stack = [g for g in _parents(b, maker) if g is not a]
+    seen: set[_Group] = set()
+    while stack:
+        group = stack.pop()
+        if group is a or len(seen) > SEARCH:
+            return True
+        if group not in seen and group.last >= a.first:
+            seen.add(group)
+            stack += _parents(group, maker)
+    return False
 
-    def parents(group: _Group) -> list[_Group]:
-        wanted = [*group.found.sources]
-        wanted += [s for o in group.outputs if o.op is ops.SCATTER for s in o.src[:1]]
-        return [by_output[n] for n in wanted if n in by_output]
 
-    for start in groups:
-        stack = [start]
-        while stack:
-            group = stack[-1]
-            missing = [p for p in parents(group) if p not in above]
-            if missing:
-                stack += missing
-                continue
-            above[group] = set().union(*(above[p] | {p} for p in parents(group)))
-            stack.pop()
-    return above
+def _parents(group: _Group, maker: Mapping[Node, _Group]) -> list[_Group]:
+    """The groups that compute what a group reads."""
+    wanted = [*group.found.sources]
+    wanted += [s for o in group.outputs if o.op is ops.SCATTER for s in o.src[:1]]
+    return [maker[n] for n in wanted if n in maker]
 
 
 def _in_order(tasks: Sequence[Task]) -> list[Task]:

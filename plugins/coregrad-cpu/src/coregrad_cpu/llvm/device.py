@@ -25,6 +25,7 @@ Launch: TypeAlias = "tuple[Compiled, Sequence[Buffer], int]"  # what Device.laun
 CHUNK_WORK = 16384
 # Chunks per thread at most. Fewer and the last one is waited for; more only cost claims.
 CHUNKS_PER_THREAD = 8
+FINE_CHUNKS_PER_THREAD = 64
 
 
 class Compiled:
@@ -169,14 +170,13 @@ class Device:
 def chunk_size(grid: int, work: float, step: int, threads: int) -> int:
     """Iterations per chunk: a multiple of ``step``, whole work for one thread if there is little.
 
-    An iteration that is work enough by itself is a chunk by itself: threads then end together.
+    Where single steps are work enough, chunks are small, so that threads end together.
 
     >>> chunk_size(1000, 1.0, 64, 8), chunk_size(1 << 20, 1.0, 64, 2), chunk_size(44, 1e6, 1, 4)
     (1000, 65536, 1)
     """
-    if step * work > CHUNK_WORK and threads > 1:
-        return step
-    chunks = min(int(grid * work / CHUNK_WORK), threads * CHUNKS_PER_THREAD)
+    most = threads * (CHUNKS_PER_THREAD if step * work < CHUNK_WORK else FINE_CHUNKS_PER_THREAD)
+    chunks = min(int(grid * work / CHUNK_WORK), most)
     if threads == 1 or chunks < 2:
         return grid
     return -(-grid // (chunks * step)) * step
