@@ -14,11 +14,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import ref
 
 import numpy as np
-from numpy.typing import NDArray
 
 from coregrad import config, dtypes, plugins
 from coregrad.dtypes import DType
@@ -26,6 +25,9 @@ from coregrad.errors import IndexRangeError, UnsupportedOp
 from coregrad.ir import build, emit, graph, kernel, legalize, loops, ops, simplify, split, verify
 from coregrad.ir.graph import Node
 from coregrad.ir.schedule import Task, schedule
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 PLANS = 4096  # structures whose kernels are kept; the oldest goes first
 KEPT = frozenset((0.0, 1.0, -1.0, 0.5, 2.0))  # float constants that stay in the code

@@ -1,4 +1,4 @@
-"""Small graphs with a meaning, for the compiler's tests: softmax, layer norm, matmul, convolution."""
+"""Small graphs with a meaning, for the compiler's tests: softmax, matmul, convolution ..."""
 
 from __future__ import annotations
 

@@ -11,7 +11,6 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
 from coregrad import dtypes
 from coregrad.dtypes import DType
@@ -865,16 +864,18 @@ def _log2_parts(a: Node) -> tuple[Node, Node]:
     return high, build.sub(z_low, build.sub(build.sub(high, e), z_high))
 
 
-TWO_THIRDS_LOG2E = Fraction("0.96179669392597560490865471253988825")  # 2/(3 ln 2)
-LN2 = Fraction("0.69314718055994530941723212145817657")
+PLACES = 10**35
+TWO_THIRDS_LOG2E = 96179669392597560490865471253988825  # 2/(3 ln 2), times PLACES
+LN2 = 69314718055994530941723212145817657  # ln 2, times PLACES
 
 
-def _head_and_tail(value: Fraction, dtype: DType) -> tuple[float, float]:
-    """A constant as head (half of the mantissa's bits) and tail."""
+def _head_and_tail(value: int, dtype: DType) -> tuple[float, float]:
+    """The constant ``value / PLACES`` as head (half of the mantissa's bits) and tail."""
     form = LAYOUTS[dtype]
-    bits = dtypes.to_bits(float(value), dtype) & -(1 << form.low)
+    bits = dtypes.to_bits(value / PLACES, dtype) & -(1 << form.low)
     head = float(dtypes.from_bits(bits, dtype))
-    return head, float(value - Fraction(head))
+    above, below = head.as_integer_ratio()
+    return head, (value * below - above * PLACES) / (PLACES * below)
 
 
 def _exp2_of_parts(high: Node, low: Node) -> Node:

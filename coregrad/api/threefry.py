@@ -13,17 +13,20 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from coregrad import engine
 from coregrad.dtypes import bool_, uint32, uint64
 from coregrad.ir import build
 from coregrad.ir.graph import Node, Shape
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 Words = tuple[Node, Node]
-HostWords = tuple[NDArray[np.uint32], NDArray[np.uint32]]
+HostWords: TypeAlias = "tuple[NDArray[np.uint32], NDArray[np.uint32]]"
 
 # The rotations and the key parity word of the paper's table 2 and section 3.3 (32-bit words).
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))

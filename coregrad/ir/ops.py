@@ -7,8 +7,6 @@ them into loops and index arithmetic, so that no backend ever sees one.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -151,22 +149,3 @@ BINARY = frozenset(op for op in ELEMENTWISE if op.args == TWO)
 MOVEMENT = frozenset((RESHAPE, PERMUTE, EXPAND, PAD, SHRINK, FLIP, WINDOW))
 MARKERS = frozenset((LEAF, DETACH, CUSTOM))
 REDUCE_KINDS = ("add", "mul", "max", "argmax")
-
-
-def contract_table() -> dict[str, Any]:
-    """The contract as plain data: what stands in ``coregrad/contract.json``."""
-    rows = [
-        {
-            "name": op.name,
-            "hook": f"lower_{op.name}",
-            "arguments": [*op.args, *op.attrs],
-            "domain": op.domain,
-            "result": op.result,
-            "ulp": op.ulp,
-            "summary": op.summary,
-        }
-        for op in CONTRACT_OPS.values()
-    ]
-    table = {"version": list(CONTRACT_VERSION), "reduce_kinds": list(REDUCE_KINDS), "ops": rows}
-    digest = hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()
-    return table | {"sha256": digest}

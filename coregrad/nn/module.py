@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
-
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from coregrad.api.tensor import Tensor
 from coregrad.dtypes import DType
 from coregrad.errors import CoregradError
 from coregrad.nn import state
 from coregrad.nn.parameter import Parameter, is_parameter
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 M = TypeVar("M", bound="Module")
 

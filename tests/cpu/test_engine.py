@@ -42,7 +42,7 @@ class Values:
 
     def check(self, *roots: Node, exact: bool = False) -> int:
         """Compare with the interpreter; the number of kernels launched."""
-        with launched() as names:
+        with Launched() as names:
             engine.realize(roots, self.device)
         wanted = oracle.evaluate(roots, self.known, wide=not exact)
         for root, want in zip(roots, wanted, strict=True):
@@ -54,7 +54,7 @@ class Values:
         return len(names)
 
 
-class launched:
+class Launched:
     """The names of the kernels launched inside the block."""
 
     def __enter__(self) -> list[str]:
@@ -142,7 +142,7 @@ def test_a_long_chain_is_built_run_and_freed_in_linear_time(device: str) -> None
         x = engine.from_host(np.zeros(4, np.float32), dtypes.float32, device)
         for i in range(length):
             x = build.add(x, build.const(float(i % 7), dtypes.float32, (4,)))
-        with launched() as names:
+        with Launched() as names:
             engine.realize([x], device)
         counts.append(len(names))
         assert engine.read(x, device)[0] == sum(float(i % 7) for i in range(length))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import struct
 
 import numpy as np
@@ -462,7 +463,7 @@ def test_saving_is_atomic_and_keeps_the_old_file_on_failure(tmp_path, monkeypatc
     def fail(*args):
         raise OSError("disk full")
 
-    monkeypatch.setattr(state.os, "replace", fail)
+    monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(OSError, match="disk full"):
         state.safe_save({"w": Tensor([2.0])}, path)
     monkeypatch.undo()

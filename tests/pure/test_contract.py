@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 import coregrad
-from coregrad.ir import ops
+from coregrad.ir import contract
 
 PATH = Path(coregrad.__file__).parent / "contract.json"
 
 
 def text() -> str:
-    return json.dumps(ops.contract_table(), indent=1) + "\n"
+    return json.dumps(contract.contract_table(), indent=1) + "\n"
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def stored() -> dict[str, Any]:
 
 
 def test_the_stored_contract_is_the_table_of_ops(stored: dict[str, Any]) -> None:
-    assert stored == ops.contract_table(), "run: python tests/pure/test_contract.py"
+    assert stored == contract.contract_table(), "run: python tests/pure/test_contract.py"
     assert PATH.read_text(encoding="utf-8") == text()
 
 
