@@ -182,6 +182,9 @@ def _settle(node: Node) -> None:
         node = inner
 
 
+_SPECIAL = frozenset((ops.BUFFER, ops.CONST, ops.CHECK, ops.COPY))
+
+
 class _Expression:
     """The nodes under some roots that are still to be computed, and the key of their structure.
 
@@ -200,16 +203,17 @@ class _Expression:
         self.key: list[Any] = [device, config.get("COREGRAD_FUSION")]
 
     def add(self, roots: Iterable[Node]) -> None:
-        """Walk on from more (resolved) roots, sources before users."""
-        number, sources = self.number, self.sources
-        buffer, markers = ops.BUFFER, ops.MARKERS
+        """Walk on from more (resolved) roots, sources before users, and describe each node."""
+        number, sources, order, key = self.number, self.sources, self.order, self.key
+        special, markers = _SPECIAL, ops.MARKERS
         stack = list(roots)
         while stack:
             node = stack[-1]
             if node in number:
                 stack.pop()
                 continue
-            if node not in sources and node.op is not buffer:
+            found = sources.get(node)
+            if found is None and node.src:
                 found = sources[node] = [
                     s if s.buffer is None and s.op not in markers else resolve(s) for s in node.src
                 ]
@@ -218,27 +222,28 @@ class _Expression:
                     stack += missing
                     continue
             stack.pop()
-            number[node] = len(number)
-            self.order.append(node)
-            self._describe(node)
+            number[node] = len(order)
+            order.append(node)
+            arg = self._open(node) if node.op in special else node.arg
+            key.append((node.op, arg, node.dtype, node.shape))
+            if found:
+                key += [number[s] for s in found]
 
-    def _describe(self, node: Node) -> None:
-        """Append to the key what the node is: its sources by number, a leaf by its number."""
+    def _open(self, node: Node) -> Any:
+        """Keep what may differ between expressions of one structure; what stands for it instead."""
         op, arg = node.op, node.arg
         if op is ops.BUFFER:
-            arg = self.leaves.setdefault(arg, len(self.leaves))
-        elif op is ops.CONST and node.dtype.is_float and _is_open(node):
-            self.floats.append(node)
-            arg = None
+            return self.leaves.setdefault(arg, len(self.leaves))
+        if op is ops.CONST:
+            if node.dtype.is_float and _is_open(node):
+                self.floats.append(node)
+                return None
         elif op is ops.CHECK:
             self.checks.append(node)
-            arg = arg[0]  # not where it was made
+            return arg[0]  # not where it was made
         elif op is ops.COPY:
             self.copies.append(node)
-        self.key.append((op, arg, node.dtype, node.shape))
-        if node.src:
-            number = self.number
-            self.key += [number[s] for s in self.sources[node]]
+        return arg
 
     def finish(self, roots: Sequence[Node]) -> tuple[Any, ...]:
         """The key of the whole expression with these results."""
@@ -265,17 +270,17 @@ def _companions(expression: _Expression, roots: Sequence[Node], device: str) -> 
     a matrix product or the like would have to be done again for it.
     """
     asked = set(roots)
-    reduces: dict[Node, bool] = {}
-    multiplies: dict[Node, bool] = {}
+    no_sum: set[Node] = set()
+    no_product: set[Node] = set()
     found = []
     for owner in _waiting():
         root = resolve(owner.node)
         if root in asked or owner.device != device:
             continue
         if root in expression.number:
-            wanted = _has_work(root, expression, _is_dear, multiplies)
+            wanted = _has_work(root, expression, _is_dear, no_product)
         else:
-            wanted = _shares(root, expression, reduces)
+            wanted = _shares(root, expression, no_sum)
         if wanted:
             found.append(owner)
     return found
@@ -294,13 +299,13 @@ def _is_dear(node: Node, expression: _Expression) -> bool:
     return product.op is ops.MUL and all(f.op is ops.EXPAND for f in factors)
 
 
-def _shares(root: Node, expression: _Expression, works: dict[Node, bool]) -> bool:
+def _shares(root: Node, expression: _Expression, barren: set[Node]) -> bool:
     """Whether a node uses a part of the expression that is worth sharing."""
     stack, seen = [root], {root}
     while stack:
         node = stack.pop()
         if node in expression.number:
-            if _has_work(node, expression, _is_work, works):
+            if _has_work(node, expression, _is_work, barren):
                 return True
         elif node.op is ops.COPY:
             return False
@@ -316,24 +321,20 @@ def _has_work(
     root: Node,
     expression: _Expression,
     is_work: Callable[[Node, _Expression], bool],
-    works: dict[Node, bool],
+    barren: set[Node],
 ) -> bool:
-    """Whether such work stands in or under a node of the expression; remembered in ``works``."""
-    stack = [root]
+    """Whether such work stands in or under a node of the expression; where none does is kept."""
+    stack, seen = [root], {root}
     while stack:
-        node = stack[-1]
-        if node in works:
-            stack.pop()
-            continue
-        found = is_work(node, expression)
-        sources = expression.sources_of(node)
-        missing = [] if found else [s for s in sources if s not in works]
-        if missing:
-            stack += missing
-            continue
-        stack.pop()
-        works[node] = found or any(works[s] for s in sources)
-    return works[root]
+        node = stack.pop()
+        if is_work(node, expression):
+            return True
+        for source in expression.sources_of(node):
+            if source not in seen and source not in barren:
+                seen.add(source)
+                stack.append(source)
+    barren |= seen
+    return False
 
 
 # ---- plans -------------------------------------------------------------------------------------

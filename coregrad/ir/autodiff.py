@@ -9,6 +9,7 @@ right when factors are zero). And where ``g`` is exactly 0 an infinite derivativ
 that the branch ``where`` did not take stays silent: ``where(x > 0, log(x), 2*x)`` has gradient 2
 at 0. The derivative itself is replaced there, never the product: a product masked by ``g == 0``
 would be constant in ``g``, and second derivatives would be wrong wherever a first one is 0.
+(Only a product keeps 0 * inf: a choice between its factors would hide contractions.)
 """
 
 from __future__ import annotations
@@ -47,8 +48,10 @@ def _where_it_counts(g: Node, usable: Node, x: Node, neutral: float) -> Node:
 
 
 def _divisor(g: Node, x: Node) -> Node:
-    """``x`` to divide ``g`` by: 0/0 becomes 0/1."""
-    return _where_it_counts(g, build.ne(x, _zeros(x)), x, 1)
+    """``x`` to divide ``g`` by: 0/0 and 0/NaN become 0/1."""
+    zero = _zeros(x)
+    usable = build.or_(build.lt(x, zero), build.lt(zero, x))
+    return _where_it_counts(g, usable, x, 1)
 
 
 def _times(g: Node, slope: Node) -> Node:

@@ -7,7 +7,7 @@ from typing import Any
 from weakref import ref
 
 from coregrad.dtypes import DType
-from coregrad.ir.ops import Op
+from coregrad.ir.ops import OPS, Op
 
 Shape = tuple[int, ...]
 
@@ -33,20 +33,33 @@ class Node:
         return f"<{self.op} {self.dtype.name}{list(self.shape)}>"
 
 
+_interned: dict[tuple[Any, ...], ref[Node]] = {}
+# What these nodes' arguments hold on to (memory, tensors) must go when the node goes; the keys of
+# others may stay until the next sweep.
+_OWN = frozenset((OPS["buffer"], OPS["leaf"], OPS["custom"], OPS["contiguous"]))
+_swept = 0  # entries that were alive at the last sweep
+
+
 class _Entry(ref[Node]):
-    """A weak reference that knows under which key its node stands in the table."""
+    """A weak reference that takes its key out of the table when the node goes."""
 
     __slots__ = ("key",)
 
     key: tuple[Any, ...]
 
 
-_interned: dict[tuple[Any, ...], _Entry] = {}
-
-
 def _dropped(entry: _Entry) -> None:
     if _interned.get(entry.key) is entry:
         del _interned[entry.key]
+
+
+def _sweep() -> None:
+    """Forget the keys of nodes that are gone."""
+    global _swept
+    dead = [key for key, entry in list(_interned.items()) if entry() is None]
+    for key in dead:
+        _interned.pop(key, None)
+    _swept = len(_interned)
 
 
 def intern(op: Op, src: tuple[Node, ...], arg: Any, dtype: DType, shape: Shape) -> Node:
@@ -64,8 +77,13 @@ def intern(op: Op, src: tuple[Node, ...], arg: Any, dtype: DType, shape: Shape) 
     made.dtype = dtype
     made.shape = shape
     made.buffer = None
-    entry = _interned[key] = _Entry(made, _dropped)
-    entry.key = key
+    if op in _OWN:
+        entry = _interned[key] = _Entry(made, _dropped)
+        entry.key = key
+        return made
+    _interned[key] = ref(made)
+    if len(_interned) > 2 * _swept + 8192:
+        _sweep()
     return made
 
 

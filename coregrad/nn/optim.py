@@ -233,6 +233,7 @@ class Adam(Optimizer):
         root = c2.sqrt()
         self._scale = (-self._lr_tensor * root / c1).contiguous()
         self._eps = (root * self.eps).contiguous()
+        self._alike: dict[tuple[str, DType], tuple[Tensor, Tensor]] = {}
         return [*self._bias, self._scale, self._eps]
 
     def _update(self, i: int, p: Tensor, grad: Tensor) -> tuple[Tensor, list[Tensor]]:
@@ -244,8 +245,15 @@ class Adam(Optimizer):
             grad = grad + p * self.weight_decay
         mean.assign(mean * beta1 + grad * (1.0 - beta1))
         square.assign(square * beta2 + grad * grad * (1.0 - beta2))
-        change = mean / (square.sqrt() + _like(self._eps, p)) * _like(self._scale, p)
-        return p + change, [mean, square]
+        eps, scale = self._numbers(p)
+        return p + mean / (square.sqrt() + eps) * scale, [mean, square]
+
+    def _numbers(self, p: Tensor) -> tuple[Tensor, Tensor]:
+        """The step's eps2 and scale in the dtype, and on the device, of ``p``."""
+        kind = (p.device, p.dtype)
+        if kind not in self._alike:
+            self._alike[kind] = (_like(self._eps, p), _like(self._scale, p))
+        return self._alike[kind]
 
 
 class AdamW(Adam):

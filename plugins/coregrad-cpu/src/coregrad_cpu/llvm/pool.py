@@ -39,7 +39,7 @@ FUNCTION, ARGUMENTS, CHUNKS, CHUNK, GRID, CLAIM, DONE = 0, 1, 2, 3, 4, 8, 9
 RECORD_SLOTS = 16
 # How often an idle thread looks before it sleeps: about 60 us, longer than the pause between two
 # launches of a training step, shorter than what anybody would notice on a battery.
-SPINS = 3000
+SPINS = 50_000  # about a millisecond: a program that computes step after step finds its workers awake
 
 FUTEX_CALLS = {"x86_64": 202, "amd64": 202, "aarch64": 98, "arm64": 98}
 
