@@ -6,7 +6,8 @@ import typing
 import pytest
 
 from coregrad.hookspecs import PROJECT, Backend, BackendSpec, Device, Frame, Hooks, hookimpl
-from coregrad.ir.ops import CONTRACT_OPS, GRAPH_OPS, contract_table
+from coregrad.ir.contract import contract_table
+from coregrad.ir.ops import CONTRACT_OPS, GRAPH_OPS
 
 OPS = sorted(CONTRACT_OPS)
 SPECS = sorted(name for name in vars(BackendSpec) if not name.startswith("_"))
