@@ -37,9 +37,9 @@ POOL_SLOTS = 48
 # Slots of a record. The claim word has a line of its own too.
 FUNCTION, ARGUMENTS, CHUNKS, CHUNK, GRID, CLAIM, DONE = 0, 1, 2, 3, 4, 8, 9
 RECORD_SLOTS = 16
-# How often an idle thread looks before it sleeps: about a millisecond, longer than the pause between
-# two launches of a training step. Asleep, it would cost every launch 30 us; a matrix product of
-# 256x784x128 took 1.4 times as long with 3,000.
+# How often an idle thread looks before it sleeps: about a millisecond, longer than the pause
+# between two launches of a training step. Asleep, it would cost every launch 30 us: a matrix
+# product of 256x784x128 took 1.4 times as long with 3,000.
 SPINS = 50_000
 
 FUTEX_CALLS = {"x86_64": 202, "amd64": 202, "aarch64": 98, "arm64": 98}
