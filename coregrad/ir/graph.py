@@ -56,9 +56,10 @@ def _dropped(entry: _Entry) -> None:
 def _sweep() -> None:
     """Forget the keys of nodes that are gone."""
     global _swept
-    dead = [key for key, entry in list(_interned.items()) if entry() is None]
-    for key in dead:
-        _interned.pop(key, None)
+    for key in list(_interned):  # keys only: collecting garbage takes entries out meanwhile
+        entry = _interned.get(key)
+        if entry is not None and entry() is None:
+            _interned.pop(key, None)
     _swept = len(_interned)
 
 

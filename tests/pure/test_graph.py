@@ -68,6 +68,15 @@ def test_the_table_of_nodes_does_not_grow_with_what_is_gone() -> None:
     assert len(graph._interned) < 40_000
 
 
+def test_a_sweep_bears_nodes_that_go_while_it_runs() -> None:
+    for i in range(30_000):
+        buffer(f"gone {i}")  # in cycles, so that only the collector frees them
+        cycle: list[object] = [build.leaf(buffer("x"), object())]
+        cycle.append(cycle)
+        build.add(buffer("y"), build.const(float(i), float32, buffer("y").shape))
+    assert len(graph._interned) < 60_000
+
+
 def test_toposort_gives_sources_first_and_each_node_once() -> None:
     x, y = buffer("x"), buffer("y")
     total = build.add(build.mul(x, y), build.mul(x, x))
