@@ -53,14 +53,15 @@ def _dropped(entry: _Entry) -> None:
         del _interned[entry.key]
 
 
-def _sweep() -> None:
-    """Forget the keys of nodes that are gone."""
+def alive() -> int:
+    """How many nodes there are. Forgets the keys of those that are gone."""
     global _swept
     for key in list(_interned):  # keys only: collecting garbage takes entries out meanwhile
         entry = _interned.get(key)
         if entry is not None and entry() is None:
             _interned.pop(key, None)
     _swept = len(_interned)
+    return _swept
 
 
 def intern(op: Op, src: tuple[Node, ...], arg: Any, dtype: DType, shape: Shape) -> Node:
@@ -84,7 +85,7 @@ def intern(op: Op, src: tuple[Node, ...], arg: Any, dtype: DType, shape: Shape) 
         return made
     _interned[key] = ref(made)
     if len(_interned) > 2 * _swept + 8192:
-        _sweep()
+        alive()
     return made
 
 
