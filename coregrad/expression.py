@@ -1,0 +1,101 @@
+"""An expression: what is still to be computed under some results, and the key of its structure.
+
+Nodes are taken in walk order, their leaves numbered, float constants left open: two expressions
+with one key are computed by the same kernels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from coregrad import config, dtypes
+from coregrad.ir import ops
+from coregrad.ir.graph import Node
+
+KEPT = frozenset((0.0, 1.0, -1.0, 0.5, 2.0))  # float constants that stay in the code
+
+
+def resolve(node: Node) -> Node:
+    """The node without markers; its buffer, if it has been computed."""
+    while node.buffer is None and node.op in ops.MARKERS:
+        node = node.src[0]
+    return node.buffer or node
+
+
+_SPECIAL = frozenset((ops.BUFFER, ops.CONST, ops.CHECK, ops.COPY))
+
+
+class Expression:
+    """The nodes under some roots that are still to be computed, and the key of their structure.
+
+    Markers are left out: a node's sources here are what its sources resolve to. What may differ
+    between expressions of one structure is kept beside the key: leaves, open constants, checks.
+    """
+
+    def __init__(self, device: str):
+        self.order: list[Node] = []
+        self.number: dict[Node, int] = {}
+        self.sources: dict[Node, list[Node]] = {}
+        self.leaves: dict[Any, int] = {}  # storages, each with its number
+        self.floats: list[Node] = []
+        self.checks: list[Node] = []
+        self.copies: list[Node] = []
+        self.key: list[Any] = [device, config.get("COREGRAD_FUSION")]
+
+    def add(self, roots: Iterable[Node]) -> None:
+        """Walk on from more (resolved) roots, sources before users, and describe each node."""
+        number, sources, order, key = self.number, self.sources, self.order, self.key
+        special, markers = _SPECIAL, ops.MARKERS
+        stack = list(roots)
+        while stack:
+            node = stack[-1]
+            if node in number:
+                stack.pop()
+                continue
+            found = sources.get(node)
+            if found is None and node.src:
+                found = sources[node] = [
+                    s if s.buffer is None and s.op not in markers else resolve(s) for s in node.src
+                ]
+                missing = [s for s in found if s not in number]
+                if missing:
+                    stack += missing
+                    continue
+            stack.pop()
+            number[node] = len(order)
+            order.append(node)
+            arg = self._open(node) if node.op in special else node.arg
+            key.append((node.op, arg, node.dtype, node.shape))
+            if found:
+                key += [number[s] for s in found]
+
+    def _open(self, node: Node) -> Any:
+        """Keep what may differ between expressions of one structure; what stands for it instead."""
+        op, arg = node.op, node.arg
+        if op is ops.BUFFER:
+            return self.leaves.setdefault(arg, len(self.leaves))
+        if op is ops.CONST:
+            if node.dtype.is_float and _is_open(node):
+                self.floats.append(node)
+                return None
+        elif op is ops.CHECK:
+            self.checks.append(node)
+            return arg[0]  # not where it was made
+        elif op is ops.COPY:
+            self.copies.append(node)
+        return arg
+
+    def finish(self, roots: Sequence[Node]) -> tuple[Any, ...]:
+        """The key of the whole expression with these results."""
+        return (*self.key, tuple(self.number[r] for r in roots))
+
+    def sources_of(self, node: Node) -> Sequence[Node]:
+        """The resolved sources of a node of the expression."""
+        return self.sources.get(node, ())
+
+
+def _is_open(node: Node) -> bool:
+    value = dtypes.from_bits(node.arg, node.dtype)
+    return value not in KEPT and math.isfinite(value)

@@ -1,0 +1,213 @@
+"""From an expression to a plan: every pass of the compiler, in order. It owns no buffer.
+
+The engine loads this room when the first structure has to be compiled.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from coregrad import config, plugins
+from coregrad.dtypes import DType
+from coregrad.expression import Expression
+from coregrad.ir import build, emit, graph, kernel, legalize, loops, ops, simplify, split, verify
+from coregrad.ir.graph import Node
+from coregrad.ir.schedule import Task, schedule
+
+
+@dataclass(eq=False)
+class Step:
+    """One launch: what to launch, and where each argument comes from. ``compiled`` is the device's,
+    or for a device of style eager a function of the buffers."""
+
+    name: str
+    grid: int
+    compiled: Any
+    eager: bool
+    operands: list[int]  # slots
+    frees: list[int] = field(default_factory=list)  # slots not needed afterwards
+    work: int = 0
+    moved: int = 0
+
+
+@dataclass(eq=False)
+class Plan:
+    """The compiled form of a structure. Slots: leaves, then float blocks, then temporaries."""
+
+    steps: list[Step]
+    sizes: list[int]  # bytes of each temporary
+    blocks: list[DType]  # dtypes of the float blocks
+    results: list[int]  # the slot of each root
+    error: int | None  # the slot of the error word
+
+
+def compile_expression(
+    expression: Expression, roots: Sequence[Node], device: str, open_floats: bool
+) -> Plan:
+    """Simplify, schedule, lower and compile an expression, whose leaves become slots."""
+    active = plugins.open_device(device)
+    limits = active.device.limits
+    made: dict[Node, Node] = {}
+    slots: dict[Any, int] = {}
+    tokens: dict[int, _Slot] = {}
+    blocks: list[DType] = []
+    opened = _open_blocks(expression, blocks, slots, len(expression.leaves)) if open_floats else {}
+    for node in expression.order:
+        if 0 in node.shape:
+            made[node] = build.const(0, node.dtype, node.shape)
+        elif node.op is ops.BUFFER:
+            slot = expression.leaves[node.arg]
+            token = tokens.setdefault(slot, _Slot(slot))
+            slots[token] = slot
+            made[node] = build.buffer(token, node.dtype, node.shape)
+        elif node in opened:
+            made[node] = opened[node]
+        else:
+            src = tuple(made[s] for s in expression.sources_of(node))
+            made[node] = graph.intern(node.op, src, node.arg, node.dtype, node.shape)
+        if math.prod(node.shape) == 0:  # no memory: not even an empty buffer can be an argument
+            made[node] = build.const(0, node.dtype, node.shape)
+    targets = split.split(simplify.simplify([made[r] for r in roots]))
+    verify.verify_graph(targets)
+    checks = _check_numbers(expression, targets)
+    if config.debug() >= 5:
+        _print(graph.show(targets))
+    viewed = [_unviewed(t) for t in targets]
+    stored = [t for t in viewed if t.op is not ops.BUFFER and 0 not in t.shape]
+    tasks = schedule(
+        list(dict.fromkeys(stored)), limits, checks, config.get("COREGRAD_FUSION") != "0"
+    )
+    if config.debug() >= 5:
+        for task in tasks:
+            _print(f"{task.kernel.name}: {task.outputs} from {task.sources}")
+    first = len(expression.leaves) + len(blocks)
+    return _assemble(tasks, targets, slots, first, blocks, active)
+
+
+class _Slot:
+    """Stands for a leaf of the expression while it is compiled."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int):
+        self.number = number
+
+    def __repr__(self) -> str:
+        return f"leaf {self.number}"
+
+
+def _open_blocks(
+    expression: Expression, blocks: list[DType], slots: dict[Any, int], first: int
+) -> dict[Node, Node]:
+    """Open constants as elements of one small buffer per dtype."""
+    out: dict[Node, Node] = {}
+    for dtype in dict.fromkeys(node.dtype for node in expression.floats):
+        members = [node for node in expression.floats if node.dtype is dtype]
+        token = _Slot(first + len(blocks))
+        slots[token] = token.number
+        blocks.append(dtype)
+        block = build.buffer(token, dtype, (len(members),))
+        for i, node in enumerate(members):
+            one = build.shrink(block, ((i, i + 1),))
+            flat = build.reshape(one, (1,) * len(node.shape))
+            out[node] = build.expand(flat, node.shape)
+    return out
+
+
+def _check_numbers(expression: Expression, targets: Sequence[Node]) -> dict[Node, int]:
+    """The number a kernel reports for each index check: its place in the walk, from 1."""
+    places = {node.arg: i + 1 for i, node in enumerate(expression.checks)}
+    return {n: places[n.arg] for n in graph.toposort(targets) if n.op is ops.CHECK}
+
+
+def _unviewed(node: Node) -> Node:
+    """The node whose buffer this one can simply share."""
+    while node.op is ops.RESHAPE:
+        node = node.src[0]
+    return node
+
+
+def _assemble(
+    tasks: Sequence[Task],
+    targets: Sequence[Node],
+    slots: dict[Any, int],
+    base: int,
+    blocks: list[DType],
+    active: plugins.Active,
+) -> Plan:
+    place: dict[Node, int] = {}
+    sizes: list[int] = []
+    error: int | None = None
+    steps: list[Step] = []
+
+    def slot(node: Node) -> int:
+        if node.op is ops.BUFFER:
+            return slots[node.arg]
+        if node not in place:
+            place[node] = base + len(sizes)
+            sizes.append(math.prod(node.shape) * node.dtype.itemsize)
+        return place[node]
+
+    for task in tasks:
+        if task.initial is not None:
+            place[task.outputs[0]] = slot(task.initial)
+        sources = iter(task.sources)
+        outputs = iter(task.outputs)
+        operands = []
+        for param in task.kernel.params:
+            if param.role == "error":
+                if error is None:
+                    error = base + len(sizes)
+                    sizes.append(param.dtype.itemsize)
+                operands.append(error)
+            else:
+                operands.append(slot(next(sources if param.role == "in" else outputs)))
+        steps.append(_step(task.kernel, operands, active))
+    results = [slot(_unviewed(t)) if math.prod(t.shape) else -1 for t in targets]
+    _plan_frees(steps, base, {*results, error})
+    return Plan(steps, sizes, blocks, results, error)
+
+
+def _step(made: kernel.Kernel, operands: list[int], active: plugins.Active) -> Step:
+    limits = active.device.limits
+    made = legalize.legalize(made, active.hooks, limits)
+    verify.verify_kernel(made)
+    if config.debug() >= 3:
+        _print(str(made))
+    work = loops.float_operations(made.body)
+    moved = sum(p.size * p.dtype.itemsize for p in made.params)
+    if active.hooks.style == "eager":
+        run = functools.partial(_run_eagerly, made, active)
+        return Step(made.name, 1, run, True, operands, work=work, moved=moved)
+    program = emit.emit(made, active.backend, active.hooks, limits)
+    debug = config.debug()
+    if debug >= 4:
+        _print(str(program))
+    assembly = getattr(active.device, "assembly", None)  # optional: not every compiler can tell
+    if debug >= 6 and assembly is not None:
+        _print(assembly(program))
+    compiled = active.device.compile(program)
+    return Step(made.name, made.grid, compiled, False, operands, work=work, moved=moved)
+
+
+def _run_eagerly(made: kernel.Kernel, active: plugins.Active, buffers: Sequence[Any]) -> None:
+    emit.emit(made, active.backend, active.hooks, active.device.limits, buffers)
+
+
+def _plan_frees(steps: Sequence[Step], base: int, kept: set[int | None]) -> None:
+    """Let every step name the temporaries that no later step reads."""
+    seen: set[int] = set()
+    for step in reversed(steps):
+        for slot in step.operands:
+            if slot >= base and slot not in kept and slot not in seen:
+                step.frees.append(slot)
+            seen.add(slot)
+
+
+def _print(text: str) -> None:
+    sys.stderr.write(text + "\n")
