@@ -301,9 +301,7 @@ def _compute(nodes: Sequence[Node], device: str) -> None:
     plan = entry.baked
     if values != entry.floats:
         if entry.general is None:
-            entry.general = _planner().compile_expression(
-                expression, roots, device, open_floats=True
-            )
+            entry.general = _compile(expression, roots, device, open_floats=True)
         plan = entry.general
     _run(plan, expression, roots, device)
     for owner in companions:
