@@ -24,7 +24,7 @@ def resolve(node: Node) -> Node:
     return node.buffer or node
 
 
-_SPECIAL = frozenset((ops.BUFFER, ops.CONST, ops.CHECK, ops.COPY))
+_SPECIAL = frozenset((ops.BUFFER, ops.CONST, ops.CHECK, ops.COPY, ops.CAT))
 
 
 class Expression:
@@ -66,14 +66,17 @@ class Expression:
             stack.pop()
             number[node] = len(order)
             order.append(node)
-            arg = self._open(node) if node.op in special else node.arg
-            key.append((node.op, arg, node.dtype, node.shape))
+            key.append(node.head)
+            if node.op in special:
+                key.append(self._open(node))
             if found:
                 key += [number[s] for s in found]
 
     def _open(self, node: Node) -> Any:
         """Keep what may differ between expressions of one structure; what stands for it instead."""
         op, arg = node.op, node.arg
+        if op is ops.CAT:  # how many sources follow; every other op has a fixed number
+            return len(node.src)
         if op is ops.BUFFER:
             return self.leaves.setdefault(arg, len(self.leaves))
         if op is ops.CONST:

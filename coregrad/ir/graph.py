@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from weakref import ref
@@ -18,15 +19,18 @@ class Node:
     Pure nodes are interned: the same op on the same sources is the same object, so equality is
     identity. Nodes with an identity of their own (buffer, leaf, custom) carry it in ``arg``.
     ``buffer`` is set once by the engine, when the value has been computed: a buffer node.
+    ``head`` is a number for op, argument, dtype and shape together (the argument left out where it
+    is an identity, a place or a constant): what nodes of one structure have in common.
     """
 
-    __slots__ = ("__weakref__", "arg", "buffer", "dtype", "op", "shape", "src")
+    __slots__ = ("__weakref__", "arg", "buffer", "dtype", "head", "op", "shape", "src")
 
     op: Op
     src: tuple[Node, ...]
     arg: Any
     dtype: DType
     shape: Shape
+    head: int
     buffer: Node | None
 
     def __repr__(self) -> str:
@@ -37,6 +41,10 @@ _interned: dict[tuple[Any, ...], ref[Node]] = {}
 # What these nodes' arguments hold on to (memory, tensors) must go when the node goes; the keys of
 # others may stay until the next sweep.
 _OWN = frozenset((OPS["buffer"], OPS["leaf"], OPS["custom"], OPS["contiguous"]))
+_ARGUMENT_APART = _OWN | {OPS["const"], OPS["check"], OPS["copy"]}  # not part of the head
+_heads: dict[tuple[Any, ...], int] = {}
+_numbers = itertools.count()
+HEADS = 1 << 16  # heads that are kept; beyond that all are numbered anew
 _swept = 0  # entries that were alive at the last sweep
 
 
@@ -64,9 +72,25 @@ def alive() -> int:
     return _swept
 
 
+def _head(op: Op, arg: Any, dtype: DType, shape: Shape) -> int:
+    key = (op, arg, dtype, shape)
+    number = _heads.get(key)
+    if number is None:
+        if len(_heads) >= HEADS:
+            _heads.clear()
+        number = _heads[key] = next(_numbers)
+    return number
+
+
 def intern(op: Op, src: tuple[Node, ...], arg: Any, dtype: DType, shape: Shape) -> Node:
     """The node with these fields. Sources are compared by identity, ``arg`` by equality."""
-    key = (op, arg, dtype, shape, *map(id, src))
+    key: tuple[Any, ...]
+    if op in _ARGUMENT_APART:
+        head = _head(op, None, dtype, shape)
+        key = (head, arg, *map(id, src))
+    else:
+        head = _head(op, arg, dtype, shape)
+        key = (head, *map(id, src))
     entry = _interned.get(key)
     if entry is not None:
         found = entry()
@@ -78,6 +102,7 @@ def intern(op: Op, src: tuple[Node, ...], arg: Any, dtype: DType, shape: Shape) 
     made.arg = arg
     made.dtype = dtype
     made.shape = shape
+    made.head = head
     made.buffer = None
     if op in _OWN:
         entry = _interned[key] = _Entry(made, _dropped)
@@ -94,7 +119,8 @@ def forget_sources(node: Node) -> None:
 
     It leaves the table too: a key names sources by identity, and theirs may be another node's soon.
     """
-    _interned.pop((node.op, node.arg, node.dtype, node.shape, *map(id, node.src)), None)
+    argument = (node.arg,) if node.op in _ARGUMENT_APART else ()
+    _interned.pop((node.head, *argument, *map(id, node.src)), None)
     node.src = ()
 
 

@@ -337,3 +337,11 @@ def test_a_computed_detach_is_not_found_again_under_a_reused_identity(device: st
         marked = build.detach(build.add(x, build.const(float(i), dtypes.float32, (4,))))
         engine.realize([marked], device)
         np.testing.assert_array_equal(engine.read(marked, device), v.known[x.arg] + np.float32(i))
+
+
+def test_concatenations_of_two_and_of_three_parts_are_two_structures(device: str) -> None:
+    v = Values(device)
+    a, b, c = v.normal(2, 3), v.normal(2, 3), v.normal(1, 3)
+    v.check(build.cat([a, b, c], 0), exact=True)
+    v.check(build.cat([a, v.normal(3, 3)], 0), exact=True)
+    v.check(build.cat([v.normal(3, 3), a], 0), exact=True)
