@@ -282,14 +282,14 @@ def _compute(nodes: Sequence[Node], device: str) -> None:
     roots = list(dict.fromkeys(resolve(n) for n in nodes))
     expression = Expression(device)
     expression.add(roots)
+    companions = [] if expression.copies else _companions(expression, roots, device)
+    if companions:
+        roots = list(dict.fromkeys([*roots, *(resolve(o.node) for o in companions)]))
+        expression.add(roots)
     if expression.copies:
         _transfer(expression.copies)
         realize(nodes, device)  # copies have buffers now: look again
         return
-    companions = _companions(expression, roots, device)
-    if companions:
-        roots = list(dict.fromkeys([*roots, *(resolve(o.node) for o in companions)]))
-        expression.add(roots)
     key = expression.finish(roots)
     values = tuple(node.arg for node in expression.floats)
     entry = _plans.get(key)

@@ -277,7 +277,9 @@ class TensorBase:
         )
 
     def _count_link(self) -> None:
-        """Long chains of updates compute themselves, so that no graph grows without end."""
+        """Long chains of updates compute themselves, so that no graph grows without end. Before
+        that, what shares work with another result is computed along with it."""
+        engine.watch(self)
         self._links += 1
         if self._links >= LINKS:
             self._links = 0

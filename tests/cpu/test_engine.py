@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from programs import convolution, layer_norm, matmul, relu, softmax, spread
 
-from coregrad import dtypes, engine, planner
+from coregrad import Tensor, dtypes, engine, nn, planner
 from coregrad.dtypes import DType
 from coregrad.errors import IndexRangeError
 from coregrad.ir import build, ops
@@ -345,3 +345,15 @@ def test_concatenations_of_two_and_of_three_parts_are_two_structures(device: str
     v.check(build.cat([a, b, c], 0), exact=True)
     v.check(build.cat([a, v.normal(3, 3)], 0), exact=True)
     v.check(build.cat([v.normal(3, 3), a], 0), exact=True)
+
+
+def test_statistics_updated_in_place_are_computed_with_the_step_they_come_from(device: str) -> None:
+    layer = nn.BatchNorm(3)
+    x = Tensor(np.random.default_rng(0).standard_normal((8, 3, 4, 4)), device=device).float()
+    layer.to(device)
+    for _ in range(3):
+        layer(x).sum().realize()
+        with Launched() as names:
+            layer.running_mean.numpy()
+            layer.running_var.numpy()
+        assert names == []
