@@ -112,14 +112,16 @@ def watch(owner: Owner) -> None:
 
 
 def _waiting() -> list[Owner]:
-    """The watched tensors that are alive and not computed yet."""
+    """The watched tensors that are alive and not computed yet, each once; others are forgotten."""
     global _swept
-    alive = [
-        (r, owner) for r in _owners if (owner := r()) is not None and owner.node.buffer is None
-    ]
-    _owners[:] = [r for r, _ in alive]
-    _swept = len(alive)
-    return [owner for _, owner in alive]
+    waiting: dict[int, tuple[ref[Owner], Owner]] = {}
+    for reference in _owners:
+        owner = reference()
+        if owner is not None and resolve(owner.node).op is not ops.BUFFER:
+            waiting[id(owner)] = reference, owner
+    _owners[:] = [reference for reference, _ in waiting.values()]
+    _swept = len(_owners)
+    return [owner for _, owner in waiting.values()]
 
 
 def realize(nodes: Sequence[Node], device: str) -> None:

@@ -357,3 +357,12 @@ def test_statistics_updated_in_place_are_computed_with_the_step_they_come_from(d
             layer.running_mean.numpy()
             layer.running_var.numpy()
         assert names == []
+
+
+def test_tensors_that_are_updated_again_and_again_are_watched_once(device: str) -> None:
+    weights = [Tensor(np.ones((4, 3), np.float32), device=device) for _ in range(5)]
+    for _ in range(50):
+        for w in weights:
+            w.assign(w * 0.5 + 1.0)
+        engine.realize([w.node for w in weights], device)
+        assert len(engine._owners) <= 30

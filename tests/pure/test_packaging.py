@@ -83,7 +83,7 @@ def test_the_patterns_find_what_they_are_for() -> None:
     ):
         assert not INSTALL.search(line), line
     assert MACHINE.search("see /" + "work/shared")
-    assert not MACHINE.search("https://example.org/work/x")
+    assert not MACHINE.search("https://example.org/" + "work/x")
 
 
 def test_no_text_installs_the_strangers_package() -> None:
