@@ -1,9 +1,18 @@
-"""What every docstring example may use without importing it; nothing else."""
+"""What every docstring example may use without importing it, and how Hypothesis draws.
+
+A run draws the same cases each time, so that it fails for a change and not by chance;
+``--hypothesis-profile=explore`` looks for new ones.
+"""
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 import coregrad
+
+settings.register_profile("same", derandomize=True, database=None)
+settings.register_profile("explore", derandomize=False)
+settings.load_profile("same")
 
 
 @pytest.fixture(autouse=True)
