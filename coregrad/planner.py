@@ -58,7 +58,7 @@ def compile_expression(
     blocks: list[DType] = []
     opened = _open_blocks(expression, blocks, slots, len(expression.leaves)) if open_floats else {}
     for node in expression.order:
-        if 0 in node.shape:
+        if 0 in node.shape:  # no memory: not even an empty buffer can be an argument
             made[node] = build.const(0, node.dtype, node.shape)
         elif node.op is ops.BUFFER:
             slot = expression.leaves[node.arg]
@@ -70,8 +70,6 @@ def compile_expression(
         else:
             src = tuple(made[s] for s in expression.sources_of(node))
             made[node] = graph.intern(node.op, src, node.arg, node.dtype, node.shape)
-        if math.prod(node.shape) == 0:  # no memory: not even an empty buffer can be an argument
-            made[node] = build.const(0, node.dtype, node.shape)
     targets = split.split(simplify.simplify([made[r] for r in roots]))
     verify.verify_graph(targets)
     checks = _check_numbers(expression, targets)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from coregrad import dtypes
@@ -70,7 +69,3 @@ def convolution(x: Node, w: Node, padding: int = 0, stride: int = 1) -> Node:
 
 def relu(x: Node) -> Node:
     return build.maximum(x, build.const_like(x, 0))
-
-
-def elements(x: Node) -> int:
-    return math.prod(x.shape)

@@ -306,9 +306,6 @@ class TensorBase:
             self._node = build.leaf(buffer, self._tag)
         return self._node
 
-    def realized(self) -> None:
-        """Called by the engine when it has computed this tensor along with others."""
-
     def _check_device(self, name: str, other: TensorBase) -> None:
         if not isinstance(other, TensorBase):
             raise TypeError(f"{name}: {other!r} is no tensor; make one of it with Tensor(...)")

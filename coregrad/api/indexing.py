@@ -189,7 +189,7 @@ def in_range(name: str, index: TensorBase, axis: int, length: int) -> Node:
             f"{name}: a {node.dtype.name} tensor is no index; cast it to int64, or compare it to "
             "make a mask"
         )
-    known = _known(node, index.device)
+    known = known_values(node, index.device)
     if known is None:
         return build.check(node, length, caller())
     low, high = (int(known.min()), int(known.max())) if known.size else (0, -1)
@@ -205,7 +205,7 @@ def in_range(name: str, index: TensorBase, axis: int, length: int) -> Node:
     return build.where(build.lt(node, build.const_like(node, 0)), moved, node)
 
 
-def _known(node: Node, device: str) -> Array | None:
+def known_values(node: Node, device: str) -> Array | None:
     """The values of a node that are on the host already."""
     found = engine.resolve(node)
     if found.op is ops.CONST:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from coregrad.api.base import TensorBase
 from coregrad.api.device import default_int
-from coregrad.api.indexing import _known, caller
+from coregrad.api.indexing import caller, known_values
 from coregrad.api.reduction import Reduction, chosen, total, wide
 from coregrad.errors import CoregradError, IndexRangeError, ShapeError
 from coregrad.ir import build, ops
@@ -162,7 +162,7 @@ class Loss(Reduction):
         purpose: unlike an index it does not count from the end.
         """
         node = build.cast(labels.node, default_int(self.device))
-        known = _known(labels.node, self.device)
+        known = known_values(labels.node, self.device)
         if known is None:
             negative = build.lt(node, build.const_like(node, 0))
             odd = build.where(negative, build.const_like(node, classes), node)

@@ -74,7 +74,7 @@ def _all_shapes(nodes: Sequence[Node]) -> str:
     return " and ".join(str(n.shape) for n in nodes)
 
 
-_DOMAINS: dict[str, Callable[[DType], bool]] = {
+DOMAINS: dict[str, Callable[[DType], bool]] = {
     "any": lambda d: True,
     "number": lambda d: d is not dtypes.bool_,
     "float": lambda d: d.is_float,
@@ -85,7 +85,7 @@ _DOMAINS: dict[str, Callable[[DType], bool]] = {
 
 def _check_domain(op: Op, dtype: DType, domain: str = "") -> None:
     domain = domain or op.domain
-    if not _DOMAINS[domain](dtype):
+    if not DOMAINS[domain](dtype):
         wanted = {"number": "a number dtype", "float": "a float dtype", "int": "an integer dtype",
                   "bits": "an integer dtype or bool"}[domain]  # fmt: skip
         raise DTypeError(f"{op}: {dtype.name} is not {wanted}; cast the tensor first")

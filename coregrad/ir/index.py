@@ -168,6 +168,16 @@ class Index:
             total = total + _substitute(atom, values) * coefficient
         return total
 
+    def computed(self) -> list[Any]:
+        """The values that the kernel computes for this expression, wherever they stand in it."""
+        found: list[Any] = []
+        for atom, _ in self.terms:
+            if isinstance(atom, Opaque):
+                found.append(atom.value)
+            elif isinstance(atom, Quotient | Remainder):
+                found += atom.x.computed()
+        return found
+
     def evaluate(self, values: Mapping[Var, int]) -> int:
         """The value for given loop variables (no opaque atoms)."""
         return self.const + sum(c * _evaluate(atom, values) for atom, c in self.terms)

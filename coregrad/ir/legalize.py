@@ -139,20 +139,10 @@ class _Rewriter:
 def needs(instr: Instr) -> list[Instr]:
     """What must be computed before ``instr``: its operands, and the values in its index."""
     if instr.op is ops.LOAD:
-        return [*instr.args, *_opaque_values(instr.attr[1])]
+        return [*instr.args, *instr.attr[1].computed()]
     if instr.op is INDEX:
-        return _opaque_values(instr.attr)
+        return list(instr.attr.computed())
     return list(instr.args)
-
-
-def _opaque_values(index: Index) -> list[Instr]:
-    found: list[Instr] = []
-    for atom, _ in index.terms:
-        if isinstance(atom, Opaque):
-            found.append(atom.value)
-        elif isinstance(atom, Quotient | Remainder):
-            found += _opaque_values(atom.x)
-    return found
 
 
 # ---- scalar code, written with operators -------------------------------------------------------

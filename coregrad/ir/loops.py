@@ -51,7 +51,7 @@ def plan(found: Evaluation, limits: Limits) -> Plan:
     whole = place.contraction(found)
     if scatter or whole is not None or not groups:
         return replace(merged, order=order)
-    grid = _grid(found, groups, order, extents, limits)
+    grid = _grid(found, groups, order, limits)
     split = 0
     rest = [extents[g] for g in order[grid:]]
     if (
@@ -194,7 +194,6 @@ def _grid(
     found: Evaluation,
     groups: Sequence[Sequence[int]],
     order: Sequence[int],
-    extents: Sequence[int],
     limits: Limits,
 ) -> int:
     """How many of the outermost groups one grid variable walks."""
@@ -326,21 +325,15 @@ def assign(kernel: Kernel, limits: Limits) -> None:
     if limits.vector_bytes:
         for loop in loops:
             if not (serial and loop.var.name == "s"):
-                _choose(loop, limits, _widest(kernel))
+                _choose(loop, limits)
 
 
-def _widest(kernel: Kernel) -> int:
-    """Bytes of the widest number that lanes would carry."""
-    sizes = [s.dtype.itemsize for s in walk(kernel.body) if isinstance(s, Instr) and s.vars]
-    return max(sizes, default=4)
-
-
-def _choose(loop: Loop, limits: Limits, widest: int) -> float:
+def _choose(loop: Loop, limits: Limits) -> float:
     """Give lanes to this loop or to loops inside it, whichever costs less; return the cost."""
     inner = [s for s in loop.body if isinstance(s, Loop)]
     base = max(1, limits.vector_bytes // 4)
     scalar = sum(_cost(s, None, 1) for s in loop.body if not isinstance(s, Loop))
-    split = loop.var.extent * (scalar + sum(_choose(s, limits, widest) for s in inner))
+    split = loop.var.extent * (scalar + sum(_choose(s, limits) for s in inner))
     best, lanes = _along(loop, loop.var, base, _is_cheap_reduction(inner[-1] if inner else loop))
     if lanes == 1 or (inner and split <= best) or _forbidden(loop):
         return split

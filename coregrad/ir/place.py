@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from coregrad.ir import ops
-from coregrad.ir.index import Index, Opaque, Quotient, Remainder, Var
+from coregrad.ir.index import Var
 from coregrad.ir.kernel import (
     INDEX,
     RESULT,
@@ -130,27 +130,16 @@ def _nests(reductions: Sequence[Reduction]) -> list[list[Reduction]]:
 
 def inner_values(instr: Instr) -> list[Instr]:
     """The values that an instruction's index expressions contain."""
-    if instr.op is ops.LOAD:
-        return opaque_values(instr.attr[1])
-    return opaque_values(instr.attr) if instr.op is INDEX else []
-
-
-def opaque_values(index: Index) -> list[Instr]:
-    """The kernel-computed integers inside an index."""
-    out: list[Instr] = []
-    for atom, _ in index.terms:
-        if isinstance(atom, Opaque):
-            out.append(atom.value)
-        elif isinstance(atom, Quotient | Remainder):
-            out += opaque_values(atom.x)
-    return out
+    index = instr.attr[1] if instr.op is ops.LOAD else instr.attr
+    found: list[Instr] = index.computed() if instr.op in (ops.LOAD, INDEX) else []
+    return found
 
 
 def _ordered(stores: Sequence[Store], sources: Callable[[Instr], list[Instr]]) -> list[Instr]:
     """All instructions that the stores need, operands first; iterative."""
     roots: list[Instr] = []
     for store in stores:
-        roots += [store.value, *opaque_values(store.index)]
+        roots += [store.value, *store.index.computed()]
         if store.gate is not None:
             roots.append(store.gate)
     order: list[Instr] = []

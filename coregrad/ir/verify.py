@@ -14,6 +14,7 @@ from coregrad import dtypes
 from coregrad.dtypes import DType, accumulator
 from coregrad.errors import VerifyError
 from coregrad.ir import ops
+from coregrad.ir.build import DOMAINS
 from coregrad.ir.graph import Node, Shape, toposort
 from coregrad.ir.index import Index, Opaque, Quotient, Remainder, Var
 from coregrad.ir.kernel import (
@@ -34,14 +35,6 @@ from coregrad.ir.kernel import (
     walk,
 )
 from coregrad.ir.ops import Op
-
-DOMAINS: dict[str, Callable[[DType], bool]] = {
-    "any": lambda d: True,
-    "number": lambda d: d is not dtypes.bool_,
-    "float": lambda d: d.is_float,
-    "int": lambda d: d.is_int,
-    "bits": lambda d: not d.is_float,
-}
 
 
 def _require(condition: object, problem: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from coregrad.dtypes import from_bits
 from coregrad.ir import index as ix
-from coregrad.ir.index import Index, Opaque, Quotient, Remainder, Var
+from coregrad.ir.index import Index, Var
 from coregrad.ir.kernel import INDEX, Instr, Param, Store
 from coregrad.ir.ops import AND, CONST, LOAD, LT, WHERE
 
@@ -36,7 +36,7 @@ def walk(roots: Iterable[Instr]) -> Iterator[Instr]:
 def operands(instr: Instr) -> list[Instr]:
     """The values an instruction needs, those inside its index included."""
     index = index_of(instr)
-    return [*instr.args, *(opaques(index) if index is not None else ())]
+    return [*instr.args, *(index.computed() if index is not None else ())]
 
 
 def index_of(instr: Instr) -> Index | None:
@@ -46,17 +46,6 @@ def index_of(instr: Instr) -> Index | None:
         found = instr.attr[1]
     elif instr.op is INDEX:
         found = instr.attr
-    return found
-
-
-def opaques(index: Index) -> list[Instr]:
-    """The values that an index takes from the kernel, wherever they stand in it."""
-    found: list[Instr] = []
-    for atom, _ in index.terms:
-        if isinstance(atom, Opaque):
-            found.append(atom.value)
-        elif isinstance(atom, Quotient | Remainder):
-            found += opaques(atom.x)
     return found
 
 
@@ -77,7 +66,7 @@ class Fragment:
 
     def rewrite(self, change: Callable[[Index], Index]) -> Fragment | None:
         """The same trees with other indices; None where an index depends on loaded values."""
-        if any(opaques(index) for index in self.indices()):
+        if any(index.computed() for index in self.indices()):
             return None
         made: dict[Instr, Instr] = {}
         for instr in walk(self.roots):
