@@ -174,6 +174,8 @@ from coregrad.api.grad_mode import (
     set_grad_enabled,
 )
 from coregrad.api.gradient import grad, value_and_grad
+from coregrad.api.jit import Jit, jit
+from coregrad.api.jit import jit as TinyJit  # noqa: N812 (its name in tinygrad)
 from coregrad.api.tensor import Tensor
 from coregrad.dtypes import (
     DType,
@@ -205,7 +207,9 @@ __all__ = [
     "DType",
     "Device",
     "Function",
+    "Jit",
     "Tensor",
+    "TinyJit",
     "__version__",
     "abs",
     "acos",
@@ -290,6 +294,7 @@ __all__ = [
     "isfinite",
     "isinf",
     "isnan",
+    "jit",
     "le",
     "lerp",
     "linspace",

@@ -21,9 +21,10 @@ import numpy as np
 
 from coregrad import config, dtypes, plugins
 from coregrad.dtypes import DType
-from coregrad.errors import IndexRangeError, UnsupportedOp
+from coregrad.errors import CaptureError, IndexRangeError, UnsupportedOp
 from coregrad.expression import Expression, resolve
 from coregrad.ir import build, graph, ops
+from coregrad.ir.formula import Hole
 from coregrad.ir.graph import Node
 
 if TYPE_CHECKING:
@@ -64,9 +65,9 @@ class Storage:
                 made._device.copy_in(made.raw, memoryview(content))
         return self._copies[device]
 
-    def __del__(self) -> None:
-        if getattr(self, "raw", None) is not None:
-            self._device.free(self.raw)
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if getattr(self, "raw", None) is not None and not is_ending():
+            self._device.free(self.raw)  # at the end of the process all memory goes by itself
 
     def __repr__(self) -> str:
         return f"<{self.nbytes} bytes on {self.device}>"
@@ -84,7 +85,7 @@ class Owner(Protocol):
         """The canonical name of its device."""
 
 
-_lock = threading.RLock()
+lock = threading.RLock()
 _plans: dict[tuple[Any, ...], _Entry] = {}
 _owners: list[
     ref[Owner]
@@ -96,7 +97,7 @@ launches: list[str] | None = None  # a list here records the name of every kerne
 if hasattr(os, "register_at_fork"):
     # A fork waits until no thread computes: what a compiler had locked would stay so in the child.
     os.register_at_fork(
-        before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
+        before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release
     )
 
 
@@ -107,7 +108,7 @@ def watch(owner: Owner) -> None:
     """Compute this tensor too when something is realised that shares work with it."""
     _owners.append(ref(owner))
     if len(_owners) > _swept * 2 + 4096:
-        with _lock:
+        with lock:
             _waiting()
 
 
@@ -129,7 +130,7 @@ def realize(nodes: Sequence[Node], device: str) -> None:
 
     Raises IndexRangeError for an index out of range, and then computes nothing.
     """
-    with _lock:
+    with lock:
         wanted = [n for n in nodes if resolve(n).op is not ops.BUFFER]
         if wanted:
             _compute(wanted, device)
@@ -137,9 +138,19 @@ def realize(nodes: Sequence[Node], device: str) -> None:
             _settle(node)
 
 
+def _known(leaves: Iterable[Any]) -> None:
+    """A value that stands for an argument of a captured function has no bytes."""
+    if any(isinstance(leaf, Hole) for leaf in leaves):
+        raise CaptureError(
+            "jit: the function looks at a value while it is captured, which no replay could "
+            "repeat; return the tensor and look at it outside, or use where() to choose"
+        )
+
+
 def read(node: Node, device: str) -> NDArray[Any]:
     """The values of ``node`` as a fresh array of its stored dtype (bfloat16 as uint16)."""
     realize([node], device)
+    _known([resolve(node).arg])
     storage = resolve(node).arg.on(device)
     out = np.empty(node.shape, node.dtype.storage)
     if out.size:
@@ -212,17 +223,20 @@ def _companions(expression: Expression, roots: Sequence[Node], device: str) -> l
     return found
 
 
-def _is_work(node: Node, expression: Expression) -> bool:
+def _is_work(node: Node) -> bool:
+    if node.op is ops.CALL:
+        return bool(node.arg.has(_is_work))
     return node.op in (ops.REDUCE, ops.FOLD, ops.SCATTER)
 
 
-def _is_dear(node: Node, expression: Expression) -> bool:
+def _is_dear(node: Node) -> bool:
     """Whether a node is a sum over products of repeated operands, a fold or a scatter."""
+    if node.op is ops.CALL:
+        return bool(node.arg.has(_is_dear))
     if node.op is not ops.REDUCE or node.arg[0] != "add":
         return node.op in (ops.FOLD, ops.SCATTER)
-    (product,) = expression.sources_of(node)
-    factors = expression.sources_of(product)
-    return product.op is ops.MUL and all(f.op is ops.EXPAND for f in factors)
+    product = resolve(node.src[0])
+    return product.op is ops.MUL and all(resolve(f).op is ops.EXPAND for f in product.src)
 
 
 def _shares(root: Node, expression: Expression, barren: set[Node]) -> bool:
@@ -246,14 +260,14 @@ def _shares(root: Node, expression: Expression, barren: set[Node]) -> bool:
 def _has_work(
     root: Node,
     expression: Expression,
-    is_work: Callable[[Node, Expression], bool],
+    is_work: Callable[[Node], bool],
     barren: set[Node],
 ) -> bool:
     """Whether such work stands in or under a node of the expression; where none does is kept."""
     stack, seen = [root], {root}
     while stack:
         node = stack.pop()
-        if is_work(node, expression):
+        if is_work(node):
             return True
         for source in expression.sources_of(node):
             if source not in seen and source not in barren:
@@ -292,6 +306,16 @@ def _compute(nodes: Sequence[Node], device: str) -> None:
         _transfer(expression.copies)
         realize(nodes, device)  # copies have buffers now: look again
         return
+    _known(expression.leaves)
+    _run(*planned(expression, roots, device), expression, roots, device)
+    for owner in companions:
+        _settle(owner.node)
+
+
+def planned(
+    expression: Expression, roots: Sequence[Node], device: str
+) -> tuple[Plan, list[Storage]]:
+    """The plan for an expression, known or made now, and the blocks of floats that it reads."""
     key = expression.finish(roots)
     values = tuple(node.arg for node in expression.floats)
     entry = _plans.get(key)
@@ -300,32 +324,34 @@ def _compute(nodes: Sequence[Node], device: str) -> None:
         entry = _plans[key] = _Entry(values, baked)
         if len(_plans) > PLANS:
             del _plans[next(iter(_plans))]
-    plan = entry.baked
-    if values != entry.floats:
-        if entry.general is None:
-            entry.general = _compile(expression, roots, device, open_floats=True)
-        plan = entry.general
-    _run(plan, expression, roots, device)
-    for owner in companions:
-        _settle(owner.node)
+    if values == entry.floats:
+        return entry.baked, []
+    if entry.general is None:
+        entry.general = _compile(expression, roots, device, open_floats=True)
+    blocks = []
+    for dtype in entry.general.blocks:
+        members = [node.arg for node in expression.floats if node.dtype is dtype]
+        values_of = np.array(members, f"uint{dtype.bits}").view(dtype.storage)
+        blocks.append(from_host(values_of, dtype, device).arg)
+    return entry.general, blocks
 
 
 # ---- running -----------------------------------------------------------------------------------
 
 
-def _run(plan: Plan, expression: Expression, roots: Sequence[Node], device: str) -> None:
+def _run(
+    plan: Plan,
+    blocks: Sequence[Storage],
+    expression: Expression,
+    roots: Sequence[Node],
+    device: str,
+) -> None:
     active = plugins.open_device(device)
     held: list[Storage | None] = [leaf.on(device) for leaf in expression.leaves]
-    for dtype in plan.blocks:
-        members = [node.arg for node in expression.floats if node.dtype is dtype]
-        held.append(
-            from_host(np.array(members, f"uint{dtype.bits}").view(dtype.storage), dtype, device).arg
-        )
+    held += blocks
     base = len(held)
     held += [None] * len(plan.sizes)
-    if plan.error is not None:
-        word = held[plan.error] = Storage(device, 4)
-        active.device.copy_in(word.raw, _bytes(np.zeros(1, np.int32)))
+    clear_error(plan, held, active)
     debug = config.debug()
     for step in plan.steps:
         buffers = []
@@ -334,11 +360,10 @@ def _run(plan: Plan, expression: Expression, roots: Sequence[Node], device: str)
             if storage is None:
                 storage = held[slot] = Storage(device, plan.sizes[slot - base])
             buffers.append(storage.raw)
-        _launch(step, buffers, active, debug)
+        launch(step, buffers, active, debug)
         for slot in step.frees:
             held[slot] = None
-    if plan.error is not None:
-        _raise_index_errors(held[plan.error], expression, active)
+    raise_index_errors(plan, held, expression, active)
     for root, slot in zip(roots, plan.results, strict=True):
         storage = held[slot] if slot >= 0 else Storage(device, 0)
         root.buffer = build.buffer(storage, root.dtype, root.shape)
@@ -346,7 +371,8 @@ def _run(plan: Plan, expression: Expression, roots: Sequence[Node], device: str)
         _print(f"{device}: {len(plan.steps)} kernels for {len(roots)} results")
 
 
-def _launch(step: Step, buffers: list[Any], active: plugins.Active, debug: int) -> None:
+def launch(step: Step, buffers: list[Any], active: plugins.Active, debug: int) -> None:
+    """Start one kernel of a plan; with DEBUG=2, time it."""
     if launches is not None:
         launches.append(step.name)
     start = time.perf_counter() if debug >= 2 else 0.0
@@ -363,10 +389,20 @@ def _launch(step: Step, buffers: list[Any], active: plugins.Active, debug: int) 
         )
 
 
-def _raise_index_errors(
-    word: Storage | None, expression: Expression, active: plugins.Active
+def clear_error(plan: Plan, held: list[Storage | None], active: plugins.Active) -> None:
+    """Give a plan that checks indices an error word, which is 0."""
+    if plan.error is not None:
+        word = held[plan.error] = Storage(active.name, 4)
+        active.device.copy_in(word.raw, _bytes(np.zeros(1, np.int32)))
+
+
+def raise_index_errors(
+    plan: Plan, held: Sequence[Storage | None], expression: Expression, active: plugins.Active
 ) -> None:
-    assert word is not None
+    """Raise IndexRangeError for what a kernel of the plan reported."""
+    word = None if plan.error is None else held[plan.error]
+    if word is None:
+        return
     out = np.zeros(1, np.int32)
     active.device.copy_out(word.raw, _bytes(out))
     if out[0]:

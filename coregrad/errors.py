@@ -7,6 +7,7 @@
     ├── DTypeError            (TypeError)     dtypes that do not fit, numbers outside their dtype
     ├── IndexRangeError       (IndexError)    an index or label outside its axis
     ├── GradientError         (RuntimeError)  backward() that cannot be carried out
+    ├── CaptureError          (RuntimeError)  a function that cannot be captured by @jit
     ├── DataError             (ValueError)    a damaged or missing file, senseless values
     ├── DeviceError           (RuntimeError)  a device cannot do what was asked
     │   ├── BackendUnavailable                no plugin, or its driver or hardware is missing
@@ -19,6 +20,7 @@
 
 __all__ = [
     "BackendUnavailable",
+    "CaptureError",
     "CompileError",
     "ContractError",
     "CoregradError",
@@ -52,6 +54,10 @@ class IndexRangeError(CoregradError, IndexError):
 
 class GradientError(CoregradError, RuntimeError):
     """``backward`` was asked for something that has no gradient."""
+
+
+class CaptureError(CoregradError, RuntimeError):
+    """A function does something that a replay could not repeat; the message says what instead."""
 
 
 class DataError(CoregradError, ValueError):

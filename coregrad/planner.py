@@ -15,7 +15,19 @@ from typing import Any
 from coregrad import config, plugins
 from coregrad.dtypes import DType
 from coregrad.expression import Expression
-from coregrad.ir import build, emit, graph, kernel, legalize, loops, ops, simplify, split, verify
+from coregrad.ir import (
+    build,
+    emit,
+    formula,
+    graph,
+    kernel,
+    legalize,
+    loops,
+    ops,
+    simplify,
+    split,
+    verify,
+)
 from coregrad.ir.graph import Node
 from coregrad.ir.schedule import Task, schedule
 
@@ -69,7 +81,10 @@ def compile_expression(
             made[node] = opened[node]
         else:
             src = tuple(made[s] for s in expression.sources_of(node))
-            made[node] = graph.intern(node.op, src, node.arg, node.dtype, node.shape)
+            if node.op is ops.CALL:
+                made[node] = formula.expand(node.arg, src)
+            else:
+                made[node] = graph.intern(node.op, src, node.arg, node.dtype, node.shape)
     targets = split.split(simplify.simplify([made[r] for r in roots]))
     verify.verify_graph(targets)
     checks = _check_numbers(expression, targets)
@@ -174,7 +189,7 @@ def _assemble(
 def _step(made: kernel.Kernel, operands: list[int], active: plugins.Active) -> Step:
     limits = active.device.limits
     made = legalize.legalize(made, active.hooks, limits)
-    verify.verify_kernel(made)
+    verify.verify_kernel(made, limits)
     if config.debug() >= 3:
         _print(str(made))
     work = loops.float_operations(made.body)

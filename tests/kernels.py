@@ -34,7 +34,7 @@ from coregrad.ir.kernel import (
     Update,
 )
 from coregrad.ir.ops import CONST, LOAD, OPS
-from coregrad_cpu import reference
+from coregrad_cpu import formats, reference
 
 LIMITS = Limits(dtypes=frozenset(ALL), host_memory=True)
 
@@ -135,13 +135,13 @@ class Builder:
 def to_stored(array: Any, dtype: DType) -> Any:
     """Numbers as they are stored (bfloat16: 16-bit words)."""
     if dtype is dtypes.bfloat16:
-        return reference.packed(np.asarray(array, np.float32))
+        return formats.packed(np.asarray(array, np.float32))
     return np.asarray(array, dtype.storage)
 
 
 def from_stored(array: Any, dtype: DType) -> Any:
     """The numbers that stored elements stand for."""
-    return reference.unpacked(array) if dtype is dtypes.bfloat16 else array
+    return formats.unpacked(array) if dtype is dtypes.bfloat16 else array
 
 
 def hooks_of(backend: Any, style: str | None = None) -> Hooks:
@@ -277,7 +277,7 @@ class LaneBackend:
         frame.memory[buffer][at] = to_stored(value if gate is None else value[gate], dtype)
 
     def lower_const(self, frame, value, dtype, lanes):  # type: ignore[no-untyped-def]
-        return np.full(lanes, value, reference.held(dtype))
+        return np.full(lanes, value, formats.held(dtype))
 
     def lower_reduce(self, frame, kind, accumulator, value, dtype, lanes):  # type: ignore[no-untyped-def]
         for operand in (*accumulator, *value) if kind == "argmax" else (accumulator, value):

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar
 import numpy as np
 
 from coregrad import dtypes, engine
-from coregrad.api import host
+from coregrad.api import capture, host
 from coregrad.api.device import Device, check_dtype, default_int
 from coregrad.api.grad_mode import enabled_flag
 from coregrad.dtypes import DType
@@ -162,7 +162,7 @@ class TensorBase:
     _links: int = 0
     _history: Node | None = None
     _hooks: tuple[Callable[[Any], Any], ...] = ()
-    grad: Self | None = None
+    _grad: Self | None = None
 
     def __init__(
         self,
@@ -178,6 +178,8 @@ class TensorBase:
             node = build.cast(node, wanted or node.dtype)
         else:
             where = Device.canonicalize(device)
+            if capture.recorder is not None and isinstance(data, np.ndarray):
+                capture.recorder.host_data("Tensor", "a NumPy array")
             array, found = host.to_array(data, wanted, default_int(where))
             check_dtype("Tensor", found, where)
             node = engine.from_host(array, found, where)
@@ -207,7 +209,7 @@ class TensorBase:
 
     def _as_leaf(self, node: Node) -> Node:
         """``node`` without history, marked as this tensor's where a gradient may come."""
-        if node.op not in (ops.BUFFER, ops.CONST):
+        if node.op is not ops.BUFFER and node.op is not ops.CONST:
             node = build.detach(node)
         if self._requires_grad is False:
             return node
@@ -255,7 +257,7 @@ class TensorBase:
                 f"{name}: this tensor requires a gradient, which in-place methods would lose; "
                 "update it inside `with no_grad():`, or use its result as a new tensor"
             )
-        if engine.resolve(self._node).op is ops.BUFFER:  # computed since the last update
+        if engine.resolve(self.node).op is ops.BUFFER:  # computed since the last update
             self._links = 0
         self._history = None
         if tracked:
@@ -281,13 +283,15 @@ class TensorBase:
         that, what shares work with another result is computed along with it."""
         engine.watch(self)
         self._links += 1
-        if self._links >= LINKS:
+        if self._links >= LINKS and capture.recorder is None:
             self._links = 0
             engine.realize([self._node], self.device)
 
     @property
     def node(self) -> Node:
         """The graph node that is this tensor's value now."""
+        if capture.recorder is not None:
+            capture.recorder.read(self)
         node = self._node
         if node.buffer is not None:
             node = self._settled(node, node.buffer)
@@ -467,6 +471,25 @@ class TensorBase:
     # ---- gradients -----------------------------------------------------------------------------
 
     @property
+    def grad(self) -> Self | None:
+        """The gradient that ``backward()`` left here, or None.
+
+        >>> w = Tensor([1.0, 2.0])
+        >>> (w * w).sum().backward()
+        >>> w.grad.tolist()
+        [2.0, 4.0]
+        """
+        if capture.recorder is not None:
+            capture.recorder.grad_read(self)
+        return self._grad
+
+    @grad.setter
+    def grad(self, gradient: Self | None) -> None:
+        if capture.recorder is not None:
+            capture.recorder.grad_written(self)
+        self._grad = gradient
+
+    @property
     def requires_grad(self) -> Flag:
         """True, False, or None: only if no other tensor under ``backward()`` says True.
 
@@ -580,6 +603,8 @@ class TensorBase:
         >>> (Tensor([1.0]) + 1).realize().tolist()
         [2.0]
         """
+        if capture.recorder is not None and capture.recorder.is_here():
+            return self  # all that is captured is computed in one go
         groups: dict[str, list[Node]] = {}
         tensors: tuple[TensorBase, ...] = (self, *others)
         for tensor in tensors:
@@ -660,7 +685,7 @@ class TensorBase:
         other = value if isinstance(value, TensorBase) else self._given("assign", value)
         self._check_device("assign", other)
         self._check_value("assign", other.node)
-        if engine.resolve(self._node).op is ops.BUFFER:  # computed since the last update
+        if engine.resolve(self.node).op is ops.BUFFER:  # computed since the last update
             self._links = 0
         self._node = self._as_leaf(other.node)
         self._count_link()
@@ -777,7 +802,16 @@ class TensorBase:
         return made
 
     def _own_attributes(self) -> dict[str, Any]:
-        ours = ("_node", "device", "_requires_grad", "_tag", "_links", "_history", "_hooks", "grad")
+        ours = (
+            "_node",
+            "device",
+            "_requires_grad",
+            "_tag",
+            "_links",
+            "_history",
+            "_hooks",
+            "_grad",
+        )
         return {k: v for k, v in self.__dict__.items() if k not in ours}
 
     def __reduce__(self) -> tuple[Any, ...]:

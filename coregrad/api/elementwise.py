@@ -17,6 +17,7 @@ from coregrad import dtypes
 from coregrad.api import special
 from coregrad.api.base import TensorBase, broadcast, expand, promote
 from coregrad.api.casting import Casting
+from coregrad.api.composed import composed
 from coregrad.errors import DTypeError, ShapeError
 from coregrad.ir import build
 from coregrad.ir.graph import Node
@@ -493,6 +494,7 @@ class Elementwise(Casting):
         """
         return self._float_unary(build.exp)
 
+    @composed
     def exp2(self) -> Self:
         """2 to the power of each element; exact for integers.
 
@@ -501,6 +503,7 @@ class Elementwise(Casting):
         """
         return self._float_unary(special.exp2)
 
+    @composed
     def expm1(self) -> Self:
         """``exp(x) - 1``, accurate near 0.
 
@@ -517,6 +520,7 @@ class Elementwise(Casting):
         """
         return self._float_unary(build.log)
 
+    @composed
     def log2(self) -> Self:
         """Logarithm to base 2; exact for powers of two.
 
@@ -525,6 +529,7 @@ class Elementwise(Casting):
         """
         return self._float_unary(special.log2)
 
+    @composed
     def log10(self) -> Self:
         """Logarithm to base 10.
 
@@ -533,6 +538,7 @@ class Elementwise(Casting):
         """
         return self._float_unary(special.log10)
 
+    @composed
     def log1p(self) -> Self:
         """``log(1 + x)``, accurate near 0.
 
@@ -589,6 +595,7 @@ class Elementwise(Casting):
         """
         return self._float_unary(special.cos)
 
+    @composed
     def tan(self) -> Self:
         """Tangent of radians.
 
@@ -597,6 +604,7 @@ class Elementwise(Casting):
         """
         return self._float_unary(special.tan)
 
+    @composed
     def asin(self) -> Self:
         """The angle in [-pi/2, pi/2] with this sine; NaN outside [-1, 1].
 
@@ -605,6 +613,7 @@ class Elementwise(Casting):
         """
         return self._float_unary(special.asin)
 
+    @composed
     def acos(self) -> Self:
         """The angle in [0, pi] with this cosine; NaN outside [-1, 1].
 
@@ -613,6 +622,7 @@ class Elementwise(Casting):
         """
         return self._float_unary(special.acos)
 
+    @composed
     def atan(self) -> Self:
         """The angle in [-pi/2, pi/2] with this tangent.
 
@@ -621,6 +631,7 @@ class Elementwise(Casting):
         """
         return self._float_unary(special.atan)
 
+    @composed
     def sinh(self) -> Self:
         """Hyperbolic sine, accurate near 0.
 
@@ -629,6 +640,7 @@ class Elementwise(Casting):
         """
         return self._float_unary(special.sinh)
 
+    @composed
     def cosh(self) -> Self:
         """Hyperbolic cosine.
 
@@ -637,6 +649,7 @@ class Elementwise(Casting):
         """
         return self._float_unary(special.cosh)
 
+    @composed
     def tanh(self) -> Self:
         """Hyperbolic tangent, accurate near 0.
 
@@ -669,6 +682,7 @@ class Elementwise(Casting):
         """
         return self._float_unary(special.atanh)
 
+    @composed
     def sigmoid(self) -> Self:
         """``1 / (1 + exp(-x))``.
 
@@ -677,6 +691,7 @@ class Elementwise(Casting):
         """
         return self._float_unary(special.sigmoid)
 
+    @composed
     def erf(self) -> Self:
         """The error function.
 
@@ -891,6 +906,7 @@ class Elementwise(Casting):
         """
         return self._float_unary(lambda x: special.hardtanh(x, min_val, max_val))
 
+    @composed
     def leaky_relu(self, negative_slope: float = 0.01) -> Self:
         """``x`` above 0, else ``negative_slope * x``.
 
@@ -899,6 +915,7 @@ class Elementwise(Casting):
         """
         return self.where(self > 0, self * negative_slope)
 
+    @composed
     @_rounded_once
     def elu(self, alpha: float = 1.0) -> Self:
         """``x`` above 0, else ``alpha * (exp(x) - 1)``.
@@ -917,6 +934,7 @@ class Elementwise(Casting):
         """
         return self.where(self > 0, alpha * (self.clamp(max=0) / alpha).expm1())
 
+    @composed
     @_rounded_once
     def selu(self) -> Self:
         """The self-normalising unit (Klambauer et al. 2017).
@@ -927,6 +945,7 @@ class Elementwise(Casting):
         alpha, scale = 1.6732632423543772, 1.0507009873554805  # section 2 of the paper
         return scale * self.elu(alpha)
 
+    @composed
     def silu(self) -> Self:
         """``x * sigmoid(x)``.
 
@@ -937,6 +956,7 @@ class Elementwise(Casting):
 
     swish = silu
 
+    @composed
     def gelu(self, approximate: str = "none") -> Self:
         """``x * Phi(x)``, Phi the normal distribution; accurate in both tails.
 
@@ -949,6 +969,7 @@ class Elementwise(Casting):
             raise ValueError(f"gelu: approximate={approximate!r}; use 'none' or 'tanh'")
         return self._float_unary(special.gelu if approximate == "none" else special.gelu_tanh)
 
+    @composed
     def softplus(self, beta: float = 1.0, threshold: float = 20.0) -> Self:
         """``log(1 + exp(beta*x)) / beta``, and x itself where ``beta*x > threshold``.
 
@@ -960,6 +981,7 @@ class Elementwise(Casting):
         smooth = smooth if beta == 1 else smooth / beta
         return smooth if threshold >= 20 else self.where(scaled > threshold, smooth)
 
+    @composed
     @_rounded_once
     def mish(self) -> Self:
         """``x * tanh(softplus(x))``.
@@ -969,6 +991,7 @@ class Elementwise(Casting):
         """
         return self * self.softplus().tanh()
 
+    @composed
     def logsigmoid(self) -> Self:
         """``log(sigmoid(x))`` without overflow.
 
@@ -986,6 +1009,7 @@ class Elementwise(Casting):
         """
         return (self + 3).relu6() / 6
 
+    @composed
     @_rounded_once
     def hardswish(self) -> Self:
         """``x * relu6(x + 3) / 6``.
@@ -995,6 +1019,7 @@ class Elementwise(Casting):
         """
         return self * self.hardsigmoid()
 
+    @composed
     @_rounded_once
     def softsign(self) -> Self:
         """``x / (1 + |x|)``.

@@ -53,11 +53,7 @@ def _seed(name: str, root: TensorBase, gradient: Any) -> Node:
 
 def _sources(node: Node) -> Sequence[Node]:
     """Where a gradient may pass on to."""
-    if not node.dtype.is_float:
-        return ()
-    if node.op is ops.CUSTOM:
-        return node.src[1:]
-    return autodiff.origins(node) if autodiff.VJPS[node.op] else ()
+    return autodiff.differentiable(node)
 
 
 def _leaves(roots: Sequence[Node]) -> list[Node]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from coregrad import dtypes, engine
+from coregrad.api import capture
 from coregrad.api.base import TensorBase, broadcast_shapes, dim_or_axis
 from coregrad.api.base import expand as expand_node
 from coregrad.api.device import default_int, host_memory
@@ -206,7 +207,9 @@ def in_range(name: str, index: TensorBase, axis: int, length: int) -> Node:
 
 
 def known_values(node: Node, device: str) -> Array | None:
-    """The values of a node that are on the host already."""
+    """The values of a node that are on the host already, and will not be others in a replay."""
+    if capture.recorder is not None and capture.recorder.is_here():
+        return None
     found = engine.resolve(node)
     if found.op is ops.CONST:
         return np.asarray(

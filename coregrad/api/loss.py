@@ -11,6 +11,7 @@ import math
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from coregrad.api.base import TensorBase
+from coregrad.api.composed import composed
 from coregrad.api.device import default_int
 from coregrad.api.indexing import caller, known_values
 from coregrad.api.reduction import Reduction, chosen, total, wide
@@ -56,15 +57,12 @@ class Loss(Reduction):
             )
         self._floating("cross_entropy")
         wanted = self._target(target)
-        axis = self._class_axis("cross_entropy")
-        logs = self._as(wide(self.node)).log_softmax(axis)
+        self._class_axis("cross_entropy")
         if wanted.dtype.is_float:
-            loss = logs._soft(wanted, weight, reduction, label_smoothing)
-        else:
-            loss = logs._labelled(
-                "cross_entropy", wanted, weight, ignore_index, reduction, label_smoothing
-            )
-        return loss.cast(self.dtype)
+            return self._soft_cross_entropy(wanted, weight, reduction, label_smoothing)
+        places, no_ignored = self._labels("cross_entropy", wanted, ignore_index)
+        ignored = None if no_ignored else ignore_index
+        return self._cross_entropy(wanted, places, weight, ignored, reduction, label_smoothing)
 
     def sparse_categorical_crossentropy(
         self, target: Any, ignore_index: int = IGNORED, label_smoothing: float = 0.0
@@ -91,13 +89,44 @@ class Loss(Reduction):
         1.0
         """
         self._floating("nll_loss")
-        logs = self._as(wide(self.node))
         wanted = self._target(target)
-        loss = logs._labelled("nll_loss", wanted, weight, ignore_index, reduction, 0.0)
+        places, no_ignored = self._labels("nll_loss", wanted, ignore_index)
+        ignored = None if no_ignored else ignore_index
+        return self._nll_loss(wanted, places, weight, ignored, reduction)
+
+    @composed
+    def _cross_entropy(
+        self,
+        labels: TensorBase,
+        places: TensorBase,
+        weight: TensorBase | None,
+        ignore: int | None,
+        reduction: str,
+        smoothing: float,
+    ) -> Self:
+        logs = self._make(wide(self.node)).log_softmax(self._class_axis("cross_entropy"))
+        loss = logs._labelled("cross_entropy", labels, places, weight, ignore, reduction, smoothing)
         return loss.cast(self.dtype)
 
-    def _as(self, node: Node) -> Self:
-        return self._make(node)
+    @composed
+    def _nll_loss(
+        self,
+        labels: TensorBase,
+        places: TensorBase,
+        weight: TensorBase | None,
+        ignore: int | None,
+        reduction: str,
+    ) -> Self:
+        logs = self._make(wide(self.node))
+        loss = logs._labelled("nll_loss", labels, places, weight, ignore, reduction, 0.0)
+        return loss.cast(self.dtype)
+
+    @composed
+    def _soft_cross_entropy(
+        self, wanted: TensorBase, weight: TensorBase | None, reduction: str, smoothing: float
+    ) -> Self:
+        logs = self._make(wide(self.node)).log_softmax(self._class_axis("cross_entropy"))
+        return logs._soft(wanted, weight, reduction, smoothing).cast(self.dtype)
 
     def _target(self, target: Any, name: str = "loss") -> TensorBase:
         if isinstance(target, TensorBase):
@@ -110,27 +139,32 @@ class Loss(Reduction):
             raise ShapeError(f"{name}: a 0-d tensor has no axis of classes; give (N, C, ...)")
         return 0 if self.ndim == 1 else 1
 
+    def _labels(self, name: str, labels: TensorBase, ignore: int) -> tuple[TensorBase, bool]:
+        """Integer labels, checked, each as the number of a class; and whether none is ignored."""
+        axis = self._class_axis(name)
+        if labels.shape != (*self.shape[:axis], *self.shape[axis + 1 :]):
+            raise ShapeError(
+                f"{name}: logits of shape {self.shape} do not fit labels of shape {labels.shape}; "
+                "labels have the logits' shape without the axis of classes"
+            )
+        places, none_ignored = self._classes(name, labels, self.shape[axis], ignore)
+        return self._with(places, False), none_ignored
+
     def _labelled(
         self,
         name: str,
         target: TensorBase,
+        places: TensorBase,
         weight: TensorBase | None,
-        ignore: int,
+        ignore: int | None,
         reduction: str,
         smoothing: float,
     ) -> Self:
-        """The loss of log-probabilities and integer labels."""
+        """The loss of log-probabilities and integer labels, which ``places`` holds checked."""
         logs = self.node
         axis = self._class_axis(name)
         classes = logs.shape[axis]
-        if target.shape != (*logs.shape[:axis], *logs.shape[axis + 1 :]):
-            raise ShapeError(
-                f"{name}: logits of shape {logs.shape} do not fit labels of shape {target.shape}; "
-                "labels have the logits' shape without the axis of classes"
-            )
-        labels = build.cast(target.node, default_int(self.device))
-        places, none_ignored = self._classes(name, target, classes, ignore)
-        hit = chosen(places, logs, axis)
+        hit = chosen(places.node, logs, axis)
         zero = build.const_like(logs, 0)
         picked = total(build.where(hit, logs, zero), (axis,))
         factors = None
@@ -147,7 +181,8 @@ class Loss(Reduction):
                 build.mul(spread_out, build.const_like(loss, smoothing / classes)),
             )
         share = build.const_like(loss, 1) if weight is None else per_label
-        if not none_ignored:
+        if ignore is not None:
+            labels = build.cast(target.node, default_int(self.device))
             ignored = build.eq(labels, build.const_like(labels, ignore))
             nothing = build.const_like(loss, 0)
             loss = build.where(ignored, nothing, loss)
@@ -215,6 +250,7 @@ class Loss(Reduction):
             share = total(share, axes)
         return self._make(build.div(total(loss, axes), share))
 
+    @composed
     def binary_cross_entropy(
         self, target: Any, weight: Any = None, reduction: str = "mean"
     ) -> Self:
@@ -234,6 +270,7 @@ class Loss(Reduction):
             loss = loss * weight
         return _reduced("binary_cross_entropy", loss, reduction).cast(self.dtype)
 
+    @composed
     def binary_cross_entropy_with_logits(
         self, target: Any, weight: Any = None, reduction: str = "mean", pos_weight: Any = None
     ) -> Self:
@@ -259,6 +296,7 @@ class Loss(Reduction):
 
     # ---- regression ----------------------------------------------------------------------------
 
+    @composed
     def mse_loss(self, target: Any, reduction: str = "mean") -> Self:
         """(x - target)**2. Raises ShapeError unless both shapes are equal.
 
@@ -268,6 +306,7 @@ class Loss(Reduction):
         difference = self - self._same_shape("mse_loss", target)
         return _reduced("mse_loss", difference * difference, reduction)
 
+    @composed
     def l1_loss(self, target: Any, reduction: str = "mean") -> Self:
         """abs(x - target). Raises ShapeError unless both shapes are equal.
 
@@ -277,6 +316,7 @@ class Loss(Reduction):
         difference = self - self._same_shape("l1_loss", target)
         return _reduced("l1_loss", difference.abs(), reduction)
 
+    @composed
     def huber_loss(self, target: Any, reduction: str = "mean", delta: float = 1.0) -> Self:
         """d**2/2 up to abs(d) = ``delta``, then the line that goes on from there.
 
@@ -289,6 +329,7 @@ class Loss(Reduction):
         loss = (size * size * 0.5).where(size < delta, (size - 0.5 * delta) * delta)
         return _reduced("huber_loss", loss, reduction)
 
+    @composed
     def smooth_l1_loss(self, target: Any, reduction: str = "mean", beta: float = 1.0) -> Self:
         """:meth:`huber_loss` divided by ``beta``; :meth:`l1_loss` for beta 0.
 
@@ -301,6 +342,7 @@ class Loss(Reduction):
         loss = (size * size * (0.5 / beta)).where(size < beta, size - 0.5 * beta)
         return _reduced("smooth_l1_loss", loss, reduction)
 
+    @composed
     def kl_div(self, target: Any, reduction: str = "mean", log_target: bool = False) -> Self:
         """target * (log(target) - x) of log-probabilities x; 0 where the target is 0.
 

@@ -16,6 +16,7 @@ import numpy as np
 from coregrad import dtypes
 from coregrad.api import threefry
 from coregrad.api.base import TensorBase, broadcast_shapes, expand, promote
+from coregrad.api.composed import composed
 from coregrad.api.device import default_int
 from coregrad.api.einsum import einsum
 from coregrad.api.indexing import in_range
@@ -108,6 +109,7 @@ class Network(Loss):
 
     # ---- products ------------------------------------------------------------------------------
 
+    @composed
     def matmul(self, other: Any) -> Self:
         """The matrix product, for all ranks from 1 on, batch axes broadcast; also ``a @ b``.
 
@@ -194,6 +196,7 @@ class Network(Loss):
             raise ShapeError(f"outer: shapes {self.shape} and {right.shape}; give two vectors")
         return self.reshape(self.shape[0], 1) * right.reshape(1, right.shape[0])
 
+    @composed
     def linear(self, weight: TensorBase, bias: TensorBase | None = None) -> Self:
         """``self @ weight.T + bias``: (..., in) with weight (out, in), as in PyTorch.
 
@@ -248,6 +251,7 @@ class Network(Loss):
 
     # ---- convolution ---------------------------------------------------------------------------
 
+    @composed
     def conv2d(
         self,
         weight: TensorBase,
@@ -267,6 +271,7 @@ class Network(Loss):
         """
         return self._conv("conv2d", 2, weight, bias, stride, padding, dilation, groups)
 
+    @composed
     def conv1d(
         self,
         weight: TensorBase,
@@ -377,6 +382,7 @@ class Network(Loss):
 
     # ---- pooling -------------------------------------------------------------------------------
 
+    @composed
     def max_pool2d(
         self,
         kernel_size: Sizes = 2,
@@ -414,6 +420,7 @@ class Network(Loss):
         found = at_chosen(index, expand(places, taken.shape))
         return ValuesIndices(self._make(value), self._make(found))
 
+    @composed
     def avg_pool2d(
         self,
         kernel_size: Sizes = 2,
@@ -475,7 +482,7 @@ class Network(Loss):
         for i in range(size):
             start, stop = i * n // size, -(-(i + 1) * n // size)
             matrix[i, start:stop] = 1.0 / (stop - start)
-        return self._same(self._result(matrix, device=self.device, requires_grad=False))
+        return self._same(self._result(matrix.tolist(), device=self.device, requires_grad=False))
 
     def _plane(self, name: str) -> Shape:
         if self.ndim < 2:
@@ -484,6 +491,7 @@ class Network(Loss):
 
     # ---- normalisation -------------------------------------------------------------------------
 
+    @composed
     def batch_norm(
         self,
         mean: TensorBase,
@@ -537,6 +545,7 @@ class Network(Loss):
                 node = make(node, expand(vector, node.shape))
         return self._make(build.cast(node, self.dtype), *used)
 
+    @composed
     def layer_norm(
         self,
         normalized_shape: Sizes,
@@ -569,6 +578,7 @@ class Network(Loss):
         var = self._make(x)._variance("norm", axes, 0.0)
         return normalised(x, centred(x, axes), build.reshape(var, kept_shape(x, axes)), eps)
 
+    @composed
     def group_norm(
         self,
         num_groups: int,
@@ -596,6 +606,7 @@ class Network(Loss):
         node = build.reshape(self._normalise(rows, (2,), eps), x.shape)
         return self._affine(node, weight, bias, 1)
 
+    @composed
     def rms_norm(
         self, normalized_shape: Sizes, weight: TensorBase | None = None, eps: float | None = None
     ) -> Self:
@@ -684,13 +695,18 @@ class Network(Loss):
                 f"{name}: a query of shape {self.shape} does not fit a key of shape {keys.shape}; "
                 "their last axes must be equal"
             )
-        factor = 1.0 / math.sqrt(self.shape[-1]) if scale is None else scale
-        scores = self.float_at_least().matmul(keys.float_at_least().transpose(-2, -1)) * factor
-        scores = scores._masked(name, attn_mask, is_causal)
-        weights = scores._attended().cast(self.dtype).dropout(dropout_p)
-        return weights.matmul(values)
+        mask = None if attn_mask is None else self._same(self._like(name, attn_mask))
+        factor = 1.0 / math.sqrt(self.shape[-1]) if scale is None else float(scale)
+        weights = self._attention(keys, mask, is_causal, factor)
+        return weights.dropout(dropout_p).matmul(values)
 
-    def _masked(self, name: str, mask: Any, causal: bool) -> Self:
+    @composed
+    def _attention(self, keys: Self, mask: Self | None, causal: bool, factor: float) -> Self:
+        """How much of each value every query takes."""
+        scores = self.float_at_least().matmul(keys.float_at_least().transpose(-2, -1)) * factor
+        return scores._masked(mask, causal)._attended().cast(self.dtype)
+
+    def _masked(self, mask: Self | None, causal: bool) -> Self:
         """Scores with -inf where attention is not allowed."""
         if causal:
             rows, columns = (build.iota(n, default_int(self.device)) for n in self.shape[-2:])
@@ -699,10 +715,9 @@ class Network(Loss):
             return self.masked_fill(self._make(ahead), -math.inf)
         if mask is None:
             return self
-        given = self._same(self._like(name, mask))
-        if given.dtype is dtypes.bool_:
-            return self.masked_fill(~given, -math.inf)
-        return self + given.cast(self.dtype)
+        if mask.dtype is dtypes.bool_:
+            return self.masked_fill(~mask, -math.inf)
+        return self + mask.cast(self.dtype)
 
     def _attended(self) -> Self:
         """softmax along the last axis, 0 in rows that are -inf throughout."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from coregrad import dtypes
 from coregrad.api import host
 from coregrad.api.base import TensorBase, dim_or_axis
+from coregrad.api.composed import composed
 from coregrad.api.device import default_int
 from coregrad.api.grad_mode import enabled_flag
 from coregrad.api.indexing import Indexing
@@ -444,6 +445,7 @@ class Reduction(Indexing):
 
     # ---- moments and norms ---------------------------------------------------------------------
 
+    @composed
     @dim_or_axis
     def var(
         self,
@@ -464,6 +466,7 @@ class Reduction(Indexing):
         node = self._variance("var", axes, _correction(unbiased, correction))
         return self._rounded(node, axes, keepdim)
 
+    @composed
     @dim_or_axis
     def std(
         self,
@@ -562,6 +565,7 @@ class Reduction(Indexing):
 
     # ---- softmax and its kin -------------------------------------------------------------------
 
+    @composed
     @dim_or_axis
     def logsumexp(self, dim: Dims = None, keepdim: bool = False) -> Self:
         """log(sum(exp(x))) over ``dim`` without overflow; -inf, with gradient 0, where all x are.
@@ -574,6 +578,7 @@ class Reduction(Indexing):
         axes = self._axes("logsumexp", dim)
         return self._rounded(log_sum_exp(wide(self._floating("logsumexp")), axes), axes, keepdim)
 
+    @composed
     @dim_or_axis
     def softmax(self, dim: int | None = -1, dtype: Any = None) -> Self:
         """exp(x) / sum(exp(x)) along ``dim``; NaN, as in PyTorch, where all x are -inf.
@@ -591,6 +596,7 @@ class Reduction(Indexing):
         sums = spread(total(powers, axes), x, axes)
         return self._make(build.cast(build.div(powers, sums), self.dtype))
 
+    @composed
     @dim_or_axis
     def log_softmax(self, dim: int | None = -1, dtype: Any = None) -> Self:
         """log(softmax(x)) along ``dim``, accurate also where softmax rounds to 0 or 1.

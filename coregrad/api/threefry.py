@@ -11,13 +11,12 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from coregrad import engine
+from coregrad.api import capture
 from coregrad.dtypes import bool_, uint32, uint64
 from coregrad.ir import build
 from coregrad.ir.graph import Node, Shape
@@ -122,13 +121,12 @@ def _split(number: int) -> HostWords:
 class Generator:
     """Hands out one key per draw: key = threefry(number of the draw) under the seed.
 
-    Safe to use from several threads. ``recording`` lets the capture of a function see which
-    buffers hold keys, so that a replay can fill them with new ones.
+    Safe to use from several threads. While a function is captured its draws get stand-ins, which
+    every replay fills with new keys.
     """
 
     def __init__(self, seed: int) -> None:
         self._lock = threading.Lock()
-        self._local = threading.local()
         self.seed(seed)
 
     def seed(self, seed: int) -> None:
@@ -150,6 +148,8 @@ class Generator:
 
     def key(self) -> NDArray[np.uint32]:
         """The next draw's key, uint32[2]."""
+        if capture.recorder is not None:
+            capture.recorder.host_data("random", "a number drawn on the host")
         with self._lock:
             seed, draw = self._seed, self._draws
             self._draws += 1
@@ -157,22 +157,9 @@ class Generator:
 
     def key_node(self, device: str) -> Node:
         """The next draw's key as a small buffer: data, so that all draws share one structure."""
-        node = engine.from_host(self.key(), uint32, device)
-        recorded: list[Node] | None = getattr(self._local, "recorded", None)
-        if recorded is not None:
-            recorded.append(node)
-        return node
-
-    @contextmanager
-    def recording(self) -> Iterator[list[Node]]:
-        """Collect the key buffers that this thread draws inside the block, in order."""
-        outer = getattr(self._local, "recorded", None)
-        keys: list[Node] = []
-        self._local.recorded = keys
-        try:
-            yield keys
-        finally:
-            self._local.recorded = outer
+        if capture.recorder is not None and capture.recorder.is_here():
+            return capture.recorder.draw()
+        return engine.from_host(self.key(), uint32, device)
 
 
 GENERATOR = Generator(int.from_bytes(os.urandom(8), "little"))

@@ -20,7 +20,7 @@ from typing import Protocol, TypeAlias
 
 from coregrad import dtypes
 from coregrad.errors import DTypeError, GradientError, ShapeError
-from coregrad.ir import build, ops
+from coregrad.ir import build, formula, ops
 from coregrad.ir.graph import Node, toposort
 from coregrad.ir.ops import Op
 
@@ -295,6 +295,7 @@ VJPS: dict[Op, VJP | None] = {
     ops.LEAF:       lambda g, node, i: g,
     ops.DETACH:     None,
     ops.CUSTOM:     None,  # its rule is the user's: see _shares
+    ops.CALL:       None,  # has several results: see _shares
 }
 # fmt: on
 
@@ -311,13 +312,13 @@ def gradients(root: Node, seed: Node, wanted: Iterable[Node]) -> dict[Node, Node
     targets = set(wanted)
     sources: dict[Node, tuple[Node, ...]] = {}
 
-    def differentiable(node: Node) -> tuple[Node, ...]:
+    def sources_of(node: Node) -> tuple[Node, ...]:
         known = sources.get(node)
         if known is None:
-            known = sources[node] = _differentiable(node)
+            known = sources[node] = differentiable(node)
         return known
 
-    order = toposort([root], differentiable)
+    order = toposort([root], sources_of)
     active: set[Node] = set()
     for node in order:
         if node in targets or not active.isdisjoint(sources[node]):
@@ -354,14 +355,15 @@ def _check_seed(root: Node, seed: Node) -> None:
         )
 
 
-def _differentiable(node: Node) -> tuple[Node, ...]:
+def differentiable(node: Node) -> tuple[Node, ...]:
     """The sources a gradient may pass on to."""
     if not node.dtype.is_float:
         return ()
+    sources = origins(node)
     if node.op is ops.CUSTOM:  # not its first source, whose own gradient the rule replaces
         sources = node.src[1:]
-    else:
-        sources = origins(node) if VJPS[node.op] else ()
+    elif node.op is not ops.CALL and not VJPS[node.op]:
+        sources = ()
     return tuple(source for source in sources if source.dtype.is_float)
 
 
@@ -381,6 +383,9 @@ def _shares(g: Node, node: Node, active: set[Node]) -> Iterator[tuple[int, Node]
     if node.op is ops.CUSTOM:
         pairs = _custom_gradients(g, node)
         yield from ((i, share) for i, share in pairs if node.src[i] in active)
+        return
+    if node.op is ops.CALL:
+        yield from _call_gradients(g, node, active)
         return
     row = VJPS[node.op]
     if row is None:
@@ -410,3 +415,30 @@ def _custom_gradients(g: Node, node: Node) -> list[tuple[int, Node]]:
             )
         pairs.append((i, answer))
     return pairs
+
+
+def _call_gradients(g: Node, node: Node, active: set[Node]) -> Iterator[tuple[int, Node]]:
+    """The gradients of a call are calls of formulas too, found once for every formula."""
+    made: formula.Formula = node.arg
+    wanted = tuple(i for i, s in enumerate(node.src) if s in active and s.dtype.is_float)
+    if wanted not in made.derivatives:
+        made.derivatives[wanted] = _derivatives(made, wanted)
+    given = (*node.src, node, g)
+    for i, derivative, used in made.derivatives[wanted]:
+        yield i, formula.call(derivative, [given[j] for j in used])
+
+
+def _derivatives(
+    made: formula.Formula, wanted: Sequence[int]
+) -> list[tuple[int, formula.Formula, tuple[int, ...]]]:
+    """For each wanted argument that the result depends on: its number, the formula of its
+    gradient, and what this takes of the arguments, the result and the result's gradient."""
+    result, parameters = made.result, made.parameters
+    value = formula.hole(len(parameters), result)
+    seed = formula.hole(len(parameters) + 1, result)
+    found = gradients(result, seed, [parameters[i] for i in wanted])
+    reached = [i for i in wanted if parameters[i] in found]
+    # What is computed from the result itself takes the result, which may be known by then.
+    shares = formula.replace([found[parameters[i]] for i in reached], result, value)
+    closed = formula.close(f"{made.name}'", (*parameters, value, seed), shares)
+    return [(i, *pair) for i, pair in zip(reached, closed, strict=True)]

@@ -118,6 +118,7 @@ GRAPH_OPS: dict[str, Op] = {op.name: op for op in (
     Op("leaf",       ("x",), ("tag",), summary="marker: a tensor that may receive a gradient"),
     Op("detach",     ("x",), (), summary="marker: no gradient passes"),
     Op("custom",     ("x", "inputs"), ("rule",), summary="marker: x, with its own gradient rule"),
+    Op("call",       ("arguments",), ("formula",), summary="an expression that is written once"),
 )}
 # fmt: on
 
@@ -137,8 +138,8 @@ RESHAPE, PERMUTE, EXPAND, PAD, SHRINK, FLIP = (
 )
 WINDOW, FOLD, CAT = OPS["window"], OPS["fold"], OPS["cat"]
 GATHER, SCATTER, CHECK = OPS["gather"], OPS["scatter"], OPS["check"]
-CONTIGUOUS, COPY, LEAF, DETACH, CUSTOM = (
-    OPS[name] for name in ("contiguous", "copy", "leaf", "detach", "custom")
+CONTIGUOUS, COPY, LEAF, DETACH, CUSTOM, CALL = (
+    OPS[name] for name in ("contiguous", "copy", "leaf", "detach", "custom", "call")
 )
 
 ELEMENTWISE = frozenset(

@@ -9,25 +9,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
 from coregrad import dtypes
+from coregrad.api.composed import composed
 from coregrad.api.device import Device
 from coregrad.api.grad_mode import no_grad
 from coregrad.api.tensor import Tensor
 from coregrad.dtypes import DType
 from coregrad.errors import CoregradError, DataError, DTypeError, GradientError, ShapeError
 
-Betas = tuple[float, float]
+Betas: TypeAlias = tuple[float, float]
+Numbers: TypeAlias = tuple[Tensor, ...]  # of one step
+_Alike: TypeAlias = dict[tuple[str, DType], Numbers]
 
 
 class Optimizer:
     """What all optimisers share: a checked list of parameters, a learning rate, named state.
 
-    A subclass makes its state in ``__init__`` with :meth:`_zeros` and :meth:`_scalar`, and says in
-    :meth:`_update` how one parameter moves.
+    A subclass makes its state in ``__init__`` with :meth:`_zeros` and :meth:`_scalar`, says in
+    :meth:`_kept` which of it belongs to one parameter, and in :meth:`_update` how that moves.
     """
+
+    uncaptured: ClassVar = ("_lr",)  # what @jit need not watch: its tensor says the same
 
     def __init__(self, params: Iterable[Tensor], lr: float) -> None:
         self.params = _checked(params, type(self).__name__)
@@ -112,28 +118,41 @@ class Optimizer:
                 "loss that depends on them first"
             )
         with no_grad():
-            touched = self._begin()
+            touched, numbers = self._begin()
+            alike: _Alike = {}
             for i in moving:
-                touched += self._move(i)
+                touched += self._move(i, _numbers_like(self.params[i], numbers, alike))
         Tensor.realize(*touched)
 
-    def _move(self, i: int) -> list[Tensor]:
+    def _move(self, i: int, numbers: Numbers) -> list[Tensor]:
         """Update parameter i and its state; every tensor that was written."""
         p = self.params[i]
-        grad = p.grad
-        assert grad is not None
-        work = _work_dtype(p)
-        updated, written = self._update(i, p.detach().cast(work), grad.detach().cast(work))
-        p.assign(updated.cast(p.dtype))
-        return [p, *written]
+        assert p.grad is not None
+        written = [p, *self._kept(i)]
+        for tensor, value in zip(written, self._update(i, p, p.grad, numbers), strict=True):
+            tensor.assign(value)
+        return written
 
-    def _begin(self) -> list[Tensor]:
-        """Advance what is common to all parameters; every tensor that was written."""
+    def _begin(self) -> tuple[list[Tensor], Numbers]:
+        """Advance what is common to all parameters: every tensor that is to be computed, and the
+        step's 0-d tensors that every update needs."""
+        return [], (self._lr_tensor,)
+
+    def _kept(self, i: int) -> list[Tensor]:
+        """The state of parameter i."""
         return []
 
-    def _update(self, i: int, p: Tensor, grad: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """The new value of parameter i, and the state that was written."""
+    def _update(self, i: int, p: Tensor, grad: Tensor, numbers: Numbers) -> tuple[Tensor, ...]:
+        """The new values of parameter i and of its state."""
         raise CoregradError(f"{type(self).__name__}: an optimiser must define _update")
+
+
+def _numbers_like(p: Tensor, numbers: Numbers, alike: _Alike) -> Numbers:
+    """The step's numbers in the dtype p is updated in, and on its device; made once for each."""
+    kind = (p.device, _work_dtype(p))
+    if kind not in alike:
+        alike[kind] = tuple(n.to(p.device).cast(kind[1]) for n in numbers)
+    return alike[kind]
 
 
 class SGD(Optimizer):
@@ -164,31 +183,54 @@ class SGD(Optimizer):
             )
         self._velocity = self._zeros("velocity") if momentum else []
         # 1 until a parameter's first step, whose velocity is the undamped gradient.
-        self._fresh = (
-            [self._scalar(f"fresh.{i}", 1.0) for i in range(len(self.params))]
-            if (dampening)
-            else []
-        )
+        damped = bool(momentum and dampening)
+        self._fresh = [self._scalar(f"fresh.{i}", 1.0) for i in range(len(self.params) * damped)]
 
-    def _update(self, i: int, p: Tensor, grad: Tensor) -> tuple[Tensor, list[Tensor]]:
-        if self.weight_decay:
-            grad = grad + p * self.weight_decay
-        written: list[Tensor] = []
-        if self.momentum:
-            velocity = self._velocity[i]
-            velocity.assign(velocity * self.momentum + self._damped(i, grad, written))
-            written.append(velocity)
-            grad = grad + velocity * self.momentum if self.nesterov else velocity
-        return p - grad * _like(self._lr_tensor, p), written
+    def _kept(self, i: int) -> list[Tensor]:
+        return [state[i] for state in (self._velocity, self._fresh) if state]
 
-    def _damped(self, i: int, grad: Tensor, written: list[Tensor]) -> Tensor:
-        if not self.dampening:
-            return grad
-        fresh = self._fresh[i]
-        share = (1.0 - self.dampening) + fresh * self.dampening
-        fresh.assign(Tensor.zeros(dtype=fresh.dtype, device=fresh.device))
-        written.append(fresh)
-        return grad * _like(share, grad)
+    def _update(self, i: int, p: Tensor, grad: Tensor, numbers: Numbers) -> tuple[Tensor, ...]:
+        (lr,) = numbers
+        if not self.momentum:
+            return (_sgd(p, grad, lr, self.weight_decay),)
+        fresh = self._fresh[i] if self._fresh else None
+        return _momentum(
+            p, grad, lr, self._velocity[i], fresh,
+            self.weight_decay, self.momentum, self.dampening, self.nesterov,
+        )  # fmt: skip
+
+
+@composed
+def _sgd(p: Tensor, grad: Tensor, lr: Tensor, weight_decay: float) -> Tensor:
+    value, grad = _working(p, grad)
+    if weight_decay:
+        grad = grad + value * weight_decay
+    return (value - grad * lr).cast(p.dtype)
+
+
+@composed
+def _momentum(
+    p: Tensor,
+    grad: Tensor,
+    lr: Tensor,
+    velocity: Tensor,
+    fresh: Tensor | None,
+    weight_decay: float,
+    momentum: float,
+    dampening: float,
+    nesterov: bool,
+) -> tuple[Tensor, ...]:
+    """The new parameter and velocity, and 0 for ``fresh`` if it is given."""
+    value, grad = _working(p, grad)
+    if weight_decay:
+        grad = grad + value * weight_decay
+    pushed = grad
+    if fresh is not None:
+        pushed = grad * ((1.0 - dampening) + fresh * dampening).to(p.device).cast(grad.dtype)
+    velocity = velocity * momentum + pushed
+    change = grad + velocity * momentum if nesterov else velocity
+    moved = (value - change * lr).cast(p.dtype)
+    return (moved, velocity) if fresh is None else (moved, velocity, fresh * 0.0)
 
 
 class Adam(Optimizer):
@@ -222,38 +264,62 @@ class Adam(Optimizer):
         self._mean = self._zeros("mean")
         self._square = self._zeros("square")
 
-    def _begin(self) -> list[Tensor]:
-        """The step's two numbers. With c = 1 - beta**t the update -lr * (m/c1) / (sqrt(v/c2) + eps)
-        is ``scale * m / (sqrt(v) + eps2)`` for scale = -lr*sqrt(c2)/c1 and eps2 = eps*sqrt(c2):
-        five operations per element. c itself follows c = beta*c + (1 - beta), from 0: the
-        difference 1 - beta**t would lose digits while t is small."""
-        for c, beta in zip(self._bias, self.betas, strict=True):
-            c.assign(c * beta + (1.0 - beta))
+    def _begin(self) -> tuple[list[Tensor], Numbers]:
         c1, c2 = self._bias
-        root = c2.sqrt()
-        self._scale = (-self._lr_tensor * root / c1).contiguous()
-        self._eps = (root * self.eps).contiguous()
-        self._alike: dict[tuple[str, DType], tuple[Tensor, Tensor]] = {}
-        return [*self._bias, self._scale, self._eps]
+        *bias, scale, eps = _adam_numbers(c1, c2, self._lr_tensor, *self.betas, self.eps)
+        c1.assign(bias[0])
+        c2.assign(bias[1])
+        return [c1, c2, scale, eps], (self._lr_tensor, scale, eps)
 
-    def _update(self, i: int, p: Tensor, grad: Tensor) -> tuple[Tensor, list[Tensor]]:
-        beta1, beta2 = self.betas
-        mean, square = self._mean[i], self._square[i]
-        if self.weight_decay and self.decoupled:
-            p = p - p * _like(self._lr_tensor * self.weight_decay, p)
-        elif self.weight_decay:
-            grad = grad + p * self.weight_decay
-        mean.assign(mean * beta1 + grad * (1.0 - beta1))
-        square.assign(square * beta2 + grad * grad * (1.0 - beta2))
-        eps, scale = self._numbers(p)
-        return p + mean / (square.sqrt() + eps) * scale, [mean, square]
+    def _kept(self, i: int) -> list[Tensor]:
+        return [self._mean[i], self._square[i]]
 
-    def _numbers(self, p: Tensor) -> tuple[Tensor, Tensor]:
-        """The step's eps2 and scale in the dtype, and on the device, of ``p``."""
-        kind = (p.device, p.dtype)
-        if kind not in self._alike:
-            self._alike[kind] = (_like(self._eps, p), _like(self._scale, p))
-        return self._alike[kind]
+    def _update(self, i: int, p: Tensor, grad: Tensor, numbers: Numbers) -> tuple[Tensor, ...]:
+        lr, scale, eps = numbers
+        return _adam(
+            p, grad, self._mean[i], self._square[i], lr, scale, eps,
+            *self.betas, self.weight_decay, self.decoupled,
+        )  # fmt: skip
+
+
+@composed
+def _adam_numbers(
+    c1: Tensor, c2: Tensor, lr: Tensor, beta1: float, beta2: float, eps: float
+) -> tuple[Tensor, ...]:
+    """The new bias corrections and the step's two numbers. With c = 1 - beta**t the update
+    -lr * (m/c1) / (sqrt(v/c2) + eps) is ``scale * m / (sqrt(v) + eps2)`` for
+    scale = -lr*sqrt(c2)/c1 and eps2 = eps*sqrt(c2): five operations per element. c itself follows
+    c = beta*c + (1 - beta), from 0: the difference 1 - beta**t would lose digits while t is small.
+    """
+    c1 = c1 * beta1 + (1.0 - beta1)
+    c2 = c2 * beta2 + (1.0 - beta2)
+    root = c2.sqrt()
+    return c1, c2, (-lr * root / c1).contiguous(), (root * eps).contiguous()
+
+
+@composed
+def _adam(
+    p: Tensor,
+    grad: Tensor,
+    mean: Tensor,
+    square: Tensor,
+    lr: Tensor,
+    scale: Tensor,
+    eps: Tensor,
+    beta1: float,
+    beta2: float,
+    weight_decay: float,
+    decoupled: bool,
+) -> tuple[Tensor, ...]:
+    """The new parameter and the new running means of the gradient and of its square."""
+    value, grad = _working(p, grad)
+    if weight_decay and decoupled:
+        value = value - value * (lr * weight_decay)
+    elif weight_decay:
+        grad = grad + value * weight_decay
+    mean = mean * beta1 + grad * (1.0 - beta1)
+    square = square * beta2 + grad * grad * (1.0 - beta2)
+    return (value + mean / (square.sqrt() + eps) * scale).cast(p.dtype), mean, square
 
 
 class AdamW(Adam):
@@ -304,19 +370,40 @@ class RMSprop(Optimizer):
         self._square = self._zeros("square")
         self._velocity = self._zeros("velocity") if momentum else []
 
-    def _update(self, i: int, p: Tensor, grad: Tensor) -> tuple[Tensor, list[Tensor]]:
-        if self.weight_decay:
-            grad = grad + p * self.weight_decay
-        square = self._square[i]
-        square.assign(square * self.alpha + grad * grad * (1.0 - self.alpha))
-        change = grad / (square.sqrt() + self.eps)
-        written = [square]
-        if self.momentum:
-            velocity = self._velocity[i]
-            velocity.assign(velocity * self.momentum + change)
-            change = velocity
-            written.append(velocity)
-        return p - change * _like(self._lr_tensor, p), written
+    def _kept(self, i: int) -> list[Tensor]:
+        return [state[i] for state in (self._square, self._velocity) if state]
+
+    def _update(self, i: int, p: Tensor, grad: Tensor, numbers: Numbers) -> tuple[Tensor, ...]:
+        (lr,) = numbers
+        velocity = self._velocity[i] if self._velocity else None
+        return _rmsprop(
+            p, grad, lr, self._square[i], velocity,
+            self.alpha, self.eps, self.weight_decay, self.momentum,
+        )  # fmt: skip
+
+
+@composed
+def _rmsprop(
+    p: Tensor,
+    grad: Tensor,
+    lr: Tensor,
+    square: Tensor,
+    velocity: Tensor | None,
+    alpha: float,
+    eps: float,
+    weight_decay: float,
+    momentum: float,
+) -> tuple[Tensor, ...]:
+    """The new parameter, the new mean of squares and, where it is given, the new velocity."""
+    value, grad = _working(p, grad)
+    if weight_decay:
+        grad = grad + value * weight_decay
+    square = square * alpha + grad * grad * (1.0 - alpha)
+    change = grad / (square.sqrt() + eps)
+    if velocity is None:
+        return (value - change * lr).cast(p.dtype), square
+    velocity = velocity * momentum + change
+    return (value - velocity * lr).cast(p.dtype), square, velocity
 
 
 def clip_grad_norm_(
@@ -383,6 +470,12 @@ def _not_negative(what: str, value: float, name: str) -> float:
     if not number >= 0.0 or math.isinf(number):
         raise CoregradError(f"{name}: {what} is {value}; it must be a finite number >= 0")
     return number
+
+
+def _working(p: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+    """A parameter and its gradient in the dtype the update is computed in."""
+    work = _work_dtype(p)
+    return p.cast(work), grad.cast(work)
 
 
 def _work_dtype(p: Tensor) -> DType:

@@ -28,7 +28,7 @@ from coregrad.dtypes import (
     to_bits,
 )
 from coregrad.errors import UnsupportedOp, VerifyError
-from coregrad_cpu import reference
+from coregrad_cpu import formats, reference
 from coregrad_cpu.reference import Backend, ReferenceDevice
 
 rng = np.random.default_rng(2)
@@ -240,10 +240,10 @@ def test_axpy_fused_with_a_bfloat16_store_rounds_once_per_op() -> None:
     a = b.const(3, bfloat16)
     with b.loop(50, "grid") as i:
         b.store(out, i, b.op("add", b.op("mul", a, b.load(x, i)), b.load(y, i)))
-    xs, ys = (reference.unpacked(reference.packed(floats(50))) for _ in range(2))
-    product = reference.unpacked(reference.packed(xs * np.float32(3)))
+    xs, ys = (formats.unpacked(formats.packed(floats(50))) for _ in range(2))
+    product = formats.unpacked(formats.packed(xs * np.float32(3)))
     got = run(b.kernel(), {"x": xs, "y": ys})["o"]
-    np.testing.assert_array_equal(got, reference.packed(product + ys))
+    np.testing.assert_array_equal(got, formats.packed(product + ys))
 
 
 @pytest.mark.parametrize("block", [7, 64, 1 << 20])

@@ -206,12 +206,11 @@ def test_a_replay_runs_recorded_launches_in_order_and_takes_other_buffers(
     values = np.arange(n, dtype=np.float32)
     cpu.copy_in(x, memoryview(values))
     cpu.copy_in(other, memoryview(-values))
-    replay = cpu.replay([(double, (a, x), n), (double, (b, a), n), (double, (a, b), n)])
+    replay = cpu.replay([(double, (1, 0), n), (double, (2, 1), n), (double, (1, 2), n)])
     out = np.empty_like(values)
     for source, sign in ((x, 1), (other, -1), (x, 1)):
-        replay.bind(0, 1, source)
         for _ in range(20):
-            replay.run()
+            replay.run([source, a, b])
         cpu.copy_out(a, memoryview(out))
         np.testing.assert_array_equal(out, sign * 8 * values)
 

@@ -3,71 +3,28 @@
 Style eager: a hook computes at once, on arrays. A loop is an axis of these arrays (its depth is
 the axis's number), so that one call of a hook runs the op for all iterations. It is the slow and
 strict one: it raises on any access outside a buffer, and is never chosen before another device.
+
+Beside it: `formats.py` rounds and converts numbers, `folds.py` reduces, `memory.py` is the device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from coregrad import dtypes
-from coregrad.dtypes import ALL, DType, bfloat16
-from coregrad.errors import OutOfMemory, UnsupportedOp, VerifyError
-from coregrad.hookspecs import Header, Limits, hookimpl
+from coregrad.dtypes import DType, bfloat16, bool_
+from coregrad.errors import UnsupportedOp, VerifyError
+from coregrad.hookspecs import Frame, Header, hookimpl
 from coregrad.ir.kernel import Array, Param
+from coregrad_cpu.folds import fold, fold_argmax
+from coregrad_cpu.formats import computed, computed_wide, converted, held, packed, unpacked
+from coregrad_cpu.memory import ReferenceDevice
 
 RANK = 16  # axes of every value: the deepest nest of loops (NumPy itself allows 32)
 BLOCK = 1 << 20  # elements of a value at most: a few megabytes; loops beyond that run in Python
-
-
-# ---- how values are held -----------------------------------------------------------------------
-# As arrays of the dtype's storage, but bfloat16 as float32 numbers that fit bfloat16.
-
-
-def held(dtype: DType) -> np.dtype[Any]:
-    """The NumPy dtype that values of ``dtype`` are held in."""
-    return np.dtype("float32" if dtype is bfloat16 else dtype.storage)
-
-
-def rounded(x: Any, dtype: DType) -> Any:
-    """``x`` as held for ``dtype``. Going from float64 to bfloat16 rounds once, not twice."""
-    if dtype is not bfloat16:
-        return np.asarray(x).astype(held(dtype), copy=False)
-    single = np.asarray(x).astype(np.float32)
-    if np.asarray(x).dtype == np.float64:
-        single = _odd(single, x)
-    return unpacked(packed(single))
-
-
-def _odd(single: Any, x: Any) -> Any:
-    """Of the two float32 around an inexact float64 the odd one, from which rounding on is exact
-    (Boldo and Melquiond, "When double rounding is odd", 2005)."""
-    even = (single.view(np.uint32) & 1) == 0
-    towards = np.where(single < x, np.inf, -np.inf).astype(np.float32)
-    inexact = (single != x) & ~np.isnan(x)
-    return np.where(inexact & even, np.nextafter(single, towards), single)
-
-
-def packed(x: Any) -> Any:
-    """The stored 16 bits of bfloat16 numbers: float32 rounded to nearest even."""
-    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
-    upper = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-    return np.where(np.isnan(x), 0x7FC0, upper).astype(np.uint16)
-
-
-def unpacked(words: Any) -> Any:
-    """The float32 numbers that stored bfloat16 words stand for."""
-    return (np.asarray(words).astype(np.uint32) << 16).view(np.float32)
-
-
-def _quiet() -> np.errstate:
-    return np.errstate(all="ignore")  # IEEE's answer, infinity or NaN, is the contract's
-
-
-# ---- the frame ---------------------------------------------------------------------------------
 
 
 class ReferenceFrame:
@@ -142,11 +99,8 @@ class ReferenceFrame:
         return words, begins + index
 
 
-# ---- the 25 hooks ------------------------------------------------------------------------------
-
-
 class Backend:
-    """The hooks of the device `numpy`."""
+    """The hooks. A value has one lane: ``stride`` and ``lanes`` matter to devices with vectors."""
 
     style = "eager"
 
@@ -195,221 +149,102 @@ class Backend:
         words[at[mask]] = value[mask]  # in the order of the loops: the last iteration wins
 
     @hookimpl
-    def lower_const(self, frame: ReferenceFrame, value: float, dtype: DType, lanes: int) -> Any:
+    def lower_const(self, frame: Frame, value: float, dtype: DType, lanes: int) -> Any:
         return np.full((1,) * RANK, value, held(dtype))
 
     @hookimpl
     def lower_reduce(
-        self,
-        frame: ReferenceFrame,
-        kind: str,
-        accumulator: Any,
-        value: Any,
-        dtype: DType,
-        lanes: int,
+        self, frame: Frame, kind: str, accumulator: Any, value: Any, dtype: DType, lanes: int
     ) -> Any:
         if kind == "argmax":
-            return _fold_argmax(accumulator, value)
-        ufunc: Any = {"add": np.add, "mul": np.multiply, "max": np.maximum}[kind]
-        rows = _rows(value, accumulator)  # contiguous rows, which NumPy sums pairwise
-        with _quiet():
-            folded = ufunc.reduce(rows, axis=-1, dtype=rows.dtype).reshape(accumulator.shape)
-            return rounded(ufunc(accumulator, folded), dtype)
+            return fold_argmax(accumulator, value)
+        return computed(fold, dtype, kind, accumulator, value)
 
     @hookimpl
-    def lower_cast(
-        self, frame: ReferenceFrame, x: Any, source: DType, dtype: DType, lanes: int
-    ) -> Any:
-        with _quiet():
-            if dtype is dtypes.bool_:
-                return x != 0
-            if source.is_float and dtype.is_int:
-                return _float_to_int(x.astype(np.float64), dtype)
-            if not source.is_float and dtype.is_float:
-                return _int_to_float(x, dtype)
-            return rounded(x, dtype)
+    def lower_cast(self, frame: Frame, x: Any, source: DType, dtype: DType, lanes: int) -> Any:
+        return converted(x, source, dtype)
 
     @hookimpl
-    def lower_bitcast(
-        self, frame: ReferenceFrame, x: Any, source: DType, dtype: DType, lanes: int
-    ) -> Any:
+    def lower_bitcast(self, frame: Frame, x: Any, source: DType, dtype: DType, lanes: int) -> Any:
         bits = packed(x) if source is bfloat16 else np.ascontiguousarray(x)
         bits = bits.reshape(np.shape(x))
         return unpacked(bits.view(np.uint16)) if dtype is bfloat16 else bits.view(dtype.storage)
 
     @hookimpl
-    def lower_exp(self, frame: ReferenceFrame, x: Any, dtype: DType, lanes: int) -> Any:
-        return _in_float64(np.exp, x, dtype)
+    def lower_exp(self, frame: Frame, x: Any, dtype: DType, lanes: int) -> Any:
+        return computed_wide(np.exp, dtype, x)
 
     @hookimpl
-    def lower_log(self, frame: ReferenceFrame, x: Any, dtype: DType, lanes: int) -> Any:
-        return _in_float64(np.log, x, dtype)
+    def lower_log(self, frame: Frame, x: Any, dtype: DType, lanes: int) -> Any:
+        return computed_wide(np.log, dtype, x)
 
     @hookimpl
-    def lower_sin(
-        self, frame: ReferenceFrame, x: Any, quarter: int, dtype: DType, lanes: int
-    ) -> Any:
-        value = _in_float64(np.cos if quarter % 2 else np.sin, x, dtype)
+    def lower_sin(self, frame: Frame, x: Any, quarter: int, dtype: DType, lanes: int) -> Any:
+        value = computed_wide(np.cos if quarter % 2 else np.sin, dtype, x)
         return -value if quarter >= 2 else value
 
     @hookimpl
-    def lower_sqrt(self, frame: ReferenceFrame, x: Any, dtype: DType, lanes: int) -> Any:
-        return _in_float64(np.sqrt, x, dtype)
+    def lower_sqrt(self, frame: Frame, x: Any, dtype: DType, lanes: int) -> Any:
+        return computed_wide(np.sqrt, dtype, x)
 
     @hookimpl
-    def lower_trunc(self, frame: ReferenceFrame, x: Any, dtype: DType, lanes: int) -> Any:
-        with _quiet():
-            return np.trunc(x)
+    def lower_trunc(self, frame: Frame, x: Any, dtype: DType, lanes: int) -> Any:
+        return computed(np.trunc, dtype, x)
 
     @hookimpl
-    def lower_add(self, frame: ReferenceFrame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
-        with _quiet():
-            return rounded(a + b, dtype)
+    def lower_add(self, frame: Frame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
+        return computed(np.add, dtype, a, b)
 
     @hookimpl
-    def lower_mul(self, frame: ReferenceFrame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
-        with _quiet():
-            return rounded(a * b, dtype)
+    def lower_mul(self, frame: Frame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
+        return computed(np.multiply, dtype, a, b)
 
     @hookimpl
-    def lower_div(self, frame: ReferenceFrame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
-        with _quiet():
-            return rounded(a / b, dtype)
+    def lower_div(self, frame: Frame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
+        return computed(np.divide, dtype, a, b)
 
     @hookimpl
-    def lower_idiv(self, frame: ReferenceFrame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
+    def lower_idiv(self, frame: Frame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
         return (a - np.fmod(a, b)) // b  # exact, hence rounded in neither direction
 
     @hookimpl
-    def lower_mod(self, frame: ReferenceFrame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
-        with _quiet():
-            return np.fmod(a, b)
+    def lower_mod(self, frame: Frame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
+        return computed(np.fmod, dtype, a, b)
 
     @hookimpl
-    def lower_max(self, frame: ReferenceFrame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
-        with _quiet():
-            return np.maximum(a, b)
+    def lower_max(self, frame: Frame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
+        return computed(np.maximum, dtype, a, b)
 
     @hookimpl
-    def lower_lt(self, frame: ReferenceFrame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
-        with _quiet():
-            return np.less(a, b)
+    def lower_lt(self, frame: Frame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
+        return computed(np.less, bool_, a, b)
 
     @hookimpl
-    def lower_ne(self, frame: ReferenceFrame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
-        with _quiet():
-            return np.not_equal(a, b)
+    def lower_ne(self, frame: Frame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
+        return computed(np.not_equal, bool_, a, b)
 
     @hookimpl
-    def lower_and(self, frame: ReferenceFrame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
+    def lower_and(self, frame: Frame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
         return a & b
 
     @hookimpl
-    def lower_or(self, frame: ReferenceFrame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
+    def lower_or(self, frame: Frame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
         return a | b
 
     @hookimpl
-    def lower_xor(self, frame: ReferenceFrame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
+    def lower_xor(self, frame: Frame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
         return a ^ b
 
     @hookimpl
-    def lower_shl(self, frame: ReferenceFrame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
+    def lower_shl(self, frame: Frame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
         return a << b
 
     @hookimpl
-    def lower_shr(self, frame: ReferenceFrame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
+    def lower_shr(self, frame: Frame, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
         return a >> b
 
     @hookimpl
     def lower_where(
-        self, frame: ReferenceFrame, condition: Any, a: Any, b: Any, dtype: DType, lanes: int
+        self, frame: Frame, condition: Any, a: Any, b: Any, dtype: DType, lanes: int
     ) -> Any:
         return np.where(condition, a, b)
-
-
-# ---- what needs more than a line ---------------------------------------------------------------
-
-
-def _in_float64(function: Callable[[Any], Any], x: Any, dtype: DType) -> Any:
-    """A function of narrower floats is computed in float64: within half an ulp and a trifle."""
-    with _quiet():
-        return rounded(function(x.astype(np.float64)), dtype)
-
-
-def _rows(value: Any, accumulator: Any) -> Any:
-    """``value`` with what is folded into one element of the accumulator as its last axis."""
-    shapes = enumerate(zip(value.shape, accumulator.shape, strict=True))
-    folded = [axis for axis, (size, kept) in shapes if kept == 1 and size > 1]
-    kept = [axis for axis in range(value.ndim) if axis not in folded]
-    rows = value.transpose(*kept, *folded).reshape(accumulator.size, -1)
-    return np.ascontiguousarray(rows)
-
-
-def _fold_argmax(accumulator: tuple[Any, Any], value: tuple[Any, Any]) -> tuple[Any, Any]:
-    """The first index among the largest; among NaNs if there are any."""
-    shape = accumulator[0].shape
-    numbers, indices = (
-        np.concatenate([a.reshape(-1, 1), _rows(v, a)], axis=1)
-        for a, v in zip(accumulator, value, strict=True)
-    )
-    with _quiet():
-        best = np.maximum.reduce(numbers, axis=1, keepdims=True)  # NaN if one is NaN
-        hit = (numbers == best) | ((best != best) & (numbers != numbers))
-    first = np.where(hit, indices, np.iinfo(indices.dtype).max).min(axis=1)
-    return best.reshape(shape), first.reshape(shape)
-
-
-def _float_to_int(x: Any, dtype: DType) -> Any:
-    """Truncated and saturated, NaN to 0. (float64 holds every float; dtype.max + 1 is exact.)"""
-    whole = np.trunc(x)
-    above, below = whole >= float(dtype.max + 1), whole < float(dtype.min)
-    inside = np.where(above | below | np.isnan(x), 0.0, whole).astype(held(dtype))
-    low, high = held(dtype).type(dtype.min), held(dtype).type(dtype.max)
-    return np.where(above, high, np.where(below, low, inside))
-
-
-def _int_to_float(x: Any, dtype: DType) -> Any:
-    """Rounded once. float32 and float64 are NumPy's own; the 16-bit ones go by way of float64."""
-    if dtype in (dtypes.float32, dtypes.float64) or x.dtype == np.bool_:
-        return x.astype(held(dtype))
-    wide = x.astype(np.float64)
-    if x.dtype.itemsize == 8:  # too wide for float64: keep what is lost as one last odd bit
-        odd = ((x >> 12) | ((x & 0xFFF) != 0)).astype(np.float64) * 4096.0
-        wide = np.where(np.abs(wide) > 2.0**52, odd, wide)
-    return rounded(wide, dtype)
-
-
-# ---- the device --------------------------------------------------------------------------------
-
-
-class ReferenceDevice:
-    """Memory is NumPy arrays of bytes. A kernel runs while it is emitted: nothing is launched."""
-
-    name = "numpy"
-    limits = Limits(dtypes=frozenset(ALL), host_memory=True)
-
-    def allocate(self, nbytes: int) -> Any:
-        try:
-            return np.empty(nbytes, np.uint8)
-        except MemoryError as error:
-            raise OutOfMemory(f"numpy: no room for {nbytes} bytes") from error
-
-    def free(self, buffer: Any) -> None:
-        """The array goes when its last user lets go of it."""
-
-    def copy_in(self, buffer: Any, data: memoryview) -> None:
-        source = np.frombuffer(data, np.uint8)
-        buffer[: source.size] = source
-
-    def copy_out(self, buffer: Any, into: memoryview) -> None:
-        target = np.frombuffer(into, np.uint8)
-        target[:] = buffer[: target.size]
-
-    def compile(self, program: Any) -> Any:
-        return program
-
-    def launch(self, compiled: Any, buffers: Sequence[Any], grid: int) -> None:
-        raise UnsupportedOp("launch: the numpy device has run a kernel once it is emitted")
-
-    def synchronize(self) -> None:
-        """Every call has finished when it returns."""

@@ -14,6 +14,7 @@ from coregrad_cpu.llvm import cast, contraction, math, memory, target
 from coregrad_cpu.llvm.device import Device
 from coregrad_cpu.llvm.frame import Frame
 from coregrad_cpu.llvm.pool import thread_count
+from coregrad_cpu.llvm.quotient import emit_quotient
 from coregrad_cpu.llvm.words import mangled, vector
 
 
@@ -148,6 +149,9 @@ class Backend:
 
     @hookimpl
     def lower_div(self, frame: Frame, a: str, b: str, dtype: DType, lanes: int) -> str:
+        shared = frame.scalar(b) if dtype in (float32, float64) else None
+        if shared is not None:
+            return emit_quotient(frame, a, b, shared, dtype, lanes)
         return _arithmetic(frame, "div", a, b, dtype, lanes)
 
     @hookimpl

@@ -9,6 +9,8 @@ import weakref
 from collections.abc import Sequence
 from typing import TypeAlias
 
+import numpy as np
+
 from coregrad.dtypes import ALL
 from coregrad.errors import VerifyError
 from coregrad.hookspecs import Limits
@@ -18,7 +20,7 @@ from coregrad_cpu.llvm.compiler import Compiler, cache_folder
 from coregrad_cpu.llvm.frame import hints
 from coregrad_cpu.llvm.pool import Pool, Record, RunList, thread_count
 
-Launch: TypeAlias = "tuple[Compiled, Sequence[Buffer], int]"  # what Device.launch takes
+Launch: TypeAlias = "tuple[Compiled, Sequence[int], int]"  # a kernel, its buffers' numbers, grid
 
 # The least work of a chunk, in instructions: some microseconds, several times what handing a
 # chunk to another thread costs.
@@ -61,37 +63,26 @@ class Compiled:
 
 
 class Replay:
-    """Launches recorded once, which one native call then carries out in order.
-
-    It holds the buffers it was given; :meth:`bind` exchanges one between two runs.
-    """
+    """Launches recorded once, which one native call carries out in order on any buffers."""
 
     def __init__(self, pool: Pool, launches: Sequence[Launch]) -> None:
         self._pool = pool
-        self._buffers = [list(buffers) for _, buffers, _ in launches]
-        self._blocks = [
-            (ctypes.c_int64 * max(1, len(buffers)))(*(b.address for b in buffers))
-            for buffers in self._buffers
-        ]
-        self._runlist = RunList(
-            [
-                compiled.record(ctypes.addressof(block), grid)
-                for (compiled, _, grid), block in zip(launches, self._blocks, strict=True)
-            ]
-        )
+        self._slots = np.array([slot for _, slots, _ in launches for slot in slots], np.intp)
+        self._arguments = np.zeros(len(self._slots) + 1, np.int64)
+        address, records = self._arguments.ctypes.data, []
+        for compiled, slots, grid in launches:
+            records.append(compiled.record(address, grid))
+            address += 8 * len(slots)
+        self._runlist = RunList(records)
 
     def __del__(self) -> None:
         self._pool.bury(self._runlist)
 
-    def bind(self, launch: int, position: int, buffer: Buffer) -> None:
-        """Let a launch use another buffer at an argument's position."""
+    def run(self, buffers: Sequence[Buffer | None]) -> None:
+        """Carry out every launch; ``buffers`` are what the launches' slots number."""
+        addresses = np.array([0 if b is None else b.address for b in buffers], np.int64)
         with self._pool.lock:
-            self._buffers[launch][position] = buffer
-            self._blocks[launch][position] = buffer.address
-
-    def run(self) -> None:
-        """Carry out every launch."""
-        with self._pool.lock:
+            addresses.take(self._slots, out=self._arguments[: len(self._slots)], mode="clip")
             self._pool.run(self._runlist)
 
 
@@ -160,7 +151,7 @@ class Device:
                 self.pool.run(runlist)
 
     def replay(self, launches: Sequence[Launch]) -> Replay:
-        """The same launches as an object that runs them all in one native call."""
+        """These launches, of numbered buffers, as an object that runs all in one native call."""
         return Replay(self.pool, launches)
 
     def synchronize(self) -> None:

@@ -56,7 +56,11 @@ class Frame:
         self._functions: list[str] = []
         self._variables: dict[str, tuple[str, str]] = {}
         self._ends: dict[str, int | str] = {}
-        self._products: dict[str, int] = {}
+        self._products: dict[str, tuple[list[str], int]] = {}
+        self._scalars: dict[str, str] = {}
+        self._depths: dict[str, int] = {}  # loops open when a value was made
+        self._loops: list[int] = []  # the line before which each open loop begins
+        self._ahead: dict[int, list[str]] = {}  # what was put there later
         self._weight = 1.0
         self._count = 0
 
@@ -75,16 +79,17 @@ class Frame:
         """Append an instruction; the operand that names its result."""
         name = self.fresh("%v")
         if text.startswith("fmul "):
-            self._products[name] = len(self._lines)
+            self._products[name] = self._lines, len(self._lines)
         self._lines.append(f"  {name} = {text}")
+        self._depths[name] = len(self._loops)
         self.work += self._weight
         return name
 
     def allow_fusion(self, value: str) -> None:
         """If ``value`` is a product, let the sum it is added to absorb it: both must agree."""
-        at = self._products.pop(value, None)
-        if at is not None:
-            self._lines[at] = self._lines[at].replace("= fmul ", "= fmul contract ", 1)
+        if value in self._products:
+            lines, at = self._products.pop(value)
+            lines[at] = lines[at].replace("= fmul ", "= fmul contract ", 1)
 
     def charge(self, instructions: float) -> None:
         """Count instructions that the text does not show (a library call, a slow access)."""
@@ -95,6 +100,16 @@ class Frame:
         name = self.fresh(prefix)
         self._entry.append(f"  {name} = {text}")
         return name
+
+    def ahead(self, value: str) -> Iterator[None]:
+        """``for _ in frame.ahead(x):`` writes the body before the innermost loop, if ``x`` is known
+        there: for what depends on nothing else. (LLVM itself hoists only what it thinks dear.)"""
+        if self._depths.get(value, len(self._loops)) >= len(self._loops):
+            yield
+            return
+        here, self._lines = self._lines, self._ahead.setdefault(self._loops[-1], [])
+        yield
+        self._lines = here
 
     def label(self, name: str) -> None:
         """Begin a basic block; the one before must have been ended by a branch."""
@@ -148,6 +163,7 @@ class Frame:
             return
         head, latch, done = (self.fresh(p) for p in ("body", "latch", "done"))
         before = self.block
+        self._loops.append(len(self._lines))
         if known:
             self.line(f"br label %{head}")
         else:
@@ -158,6 +174,7 @@ class Frame:
         index, following = self.fresh("%i"), self.fresh("%n")
         self.line(f"{index} = phi i64 [ {start}, %{before} ], [ {following}, %{latch} ]")
         yield index
+        self._loops.pop()
         self.line(f"br label %{latch}")
         self.label(latch)
         self.line(f"{following} = add nuw nsw i64 {index}, {step}")
@@ -255,7 +272,13 @@ class Frame:
         if not value.startswith("%"):
             return words.splat_text(scalar, lanes, value)
         first = self.op(f"insertelement {kind} poison, {scalar} {value}, i64 0")
-        return self.shuffle(first, "poison", kind, [0] * lanes)
+        spread = self.shuffle(first, "poison", kind, [0] * lanes)
+        self._scalars[spread] = value
+        return spread
+
+    def scalar(self, value: str) -> str | None:
+        """The one-lane value that :meth:`broadcast` spread to make this one, if it did."""
+        return self._scalars.get(value)
 
     def ramp(self, base: str, stride: int, dtype: DType, lanes: int) -> str:
         """base, base + stride, base + 2*stride ...: an integer in every lane."""
@@ -303,7 +326,7 @@ class Frame:
             "entry:",
             *self._load_arguments(),
             *self._entry,
-            *self._lines,
+            *self._body(),
             *self._fence(),
             "  ret void",
             "}",
@@ -317,6 +340,11 @@ class Frame:
         for i in range(len(self.header.params)):
             yield f"  %p{i} = getelementptr ptr, ptr %args, i64 {i}"
             yield f"  %b{i} = load ptr, ptr %p{i}, align 8"
+
+    def _body(self) -> Iterator[str]:
+        for number, line in enumerate(self._lines):
+            yield from self._ahead.get(number, ())
+            yield line
 
     def _fence(self) -> Iterator[str]:
         """Streaming stores are weakly ordered: order them before the chunk counts as done."""

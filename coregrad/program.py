@@ -1,0 +1,134 @@
+"""A program: an expression planned once, whose leaves may be other buffers in every run.
+
+What ``@jit`` replays. Temporaries lie in one arena, packed by lifetime; results are fresh buffers,
+which nobody else holds. Where the device can, a run is one call into native code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from coregrad import config, engine, plugins
+from coregrad.engine import Storage
+from coregrad.errors import UnsupportedOp
+from coregrad.expression import Expression, resolve
+from coregrad.ir.graph import Node
+
+if TYPE_CHECKING:
+    from coregrad.planner import Plan
+
+ALIGNMENT = 64  # bytes: a cache line, and the widest vector
+
+
+class Program:
+    """The kernels for some roots. ``leaves`` are what it reads, in the order :meth:`run` wants."""
+
+    def __init__(self, roots: Sequence[Node], device: str) -> None:
+        self.device = device
+        self.roots = list(dict.fromkeys(resolve(root) for root in roots))
+        self.expression = Expression(device)
+        self.expression.add(self.roots)
+        if self.expression.copies:
+            raise UnsupportedOp(f"program: a copy between devices cannot be replayed on {device}")
+        self.leaves: list[Any] = list(self.expression.leaves)
+        self.plan, self._blocks = engine.planned(self.expression, self.roots, device)
+        self._active = plugins.open_device(device)
+        self._base = len(self.leaves) + len(self._blocks)
+        self._layout = _Layout(self.plan, self._base)
+        self._arena: list[Storage] | None = None
+        self._replay: Any = None
+
+    @property
+    def kernels(self) -> int:
+        """Launches of one run."""
+        return len(self.plan.steps)
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes that the temporaries take, all together."""
+        return sum(self._layout.sizes)
+
+    def run(self, leaves: Sequence[Storage]) -> list[Storage]:
+        """One buffer per root, computed from these leaves.
+
+        Raises IndexRangeError for an index out of range.
+        """
+        with engine.lock:
+            return self._run(leaves)
+
+    def _run(self, leaves: Sequence[Storage]) -> list[Storage]:
+        plan, device = self.plan, self.device
+        held: list[Storage | None] = [*(s.on(device) for s in leaves), *self._blocks]
+        held += [None] * len(plan.sizes)
+        if self._arena is None:
+            self._arena = [Storage(device, size) for size in self._layout.sizes]
+        for slot, place in self._layout.places.items():
+            held[slot] = self._arena[place]
+        for slot in self._layout.fresh:
+            held[slot] = Storage(device, plan.sizes[slot - self._base])
+        engine.clear_error(plan, held, self._active)
+        self._launch(held)
+        engine.raise_index_errors(plan, held, self.expression, self._active)
+        return [self._result(held, slot) for slot in plan.results]
+
+    def _result(self, held: Sequence[Storage | None], slot: int) -> Storage:
+        found = held[slot] if slot >= 0 else Storage(self.device, 0)
+        assert found is not None
+        return found
+
+    def _launch(self, held: Sequence[Storage | None]) -> None:
+        debug = config.debug()
+        replay = getattr(self._active.device, "replay", None)
+        if replay is None or debug >= 2 or engine.launches is not None:
+            for step in self.plan.steps:
+                buffers = [_raw(held[slot]) for slot in step.operands]
+                engine.launch(step, buffers, self._active, debug)
+            return
+        if self._replay is None:
+            steps = self.plan.steps
+            self._replay = replay([(s.compiled, s.operands, s.grid) for s in steps])
+        self._replay.run([None if s is None else s.raw for s in held])
+
+
+def _raw(storage: Storage | None) -> Any:
+    assert storage is not None
+    return storage.raw
+
+
+class _Layout:
+    """Where the temporaries of a plan lie: buffers that several share whose lives do not overlap.
+
+    A temporary takes the smallest free buffer that is large enough, or lets the largest free one
+    grow, or gets a new one.
+    """
+
+    def __init__(self, plan: Plan, base: int) -> None:
+        self.sizes: list[int] = []
+        self.places: dict[int, int] = {}
+        self.fresh: list[int] = []  # slots that results need: never shared
+        kept = {*plan.results, plan.error}
+        free: list[int] = []
+        for step in plan.steps:
+            for slot in dict.fromkeys(step.operands):
+                if slot < base or slot in self.places or slot in self.fresh:
+                    continue
+                if slot in kept:
+                    self.fresh.append(slot)
+                else:
+                    self.places[slot] = self._take(free, plan.sizes[slot - base])
+            free += [self.places[slot] for slot in step.frees if slot in self.places]
+
+    def _take(self, free: list[int], size: int) -> int:
+        size = -(-size // ALIGNMENT) * ALIGNMENT
+        fitting = [place for place in free if self.sizes[place] >= size]
+        if fitting:
+            place = min(fitting, key=lambda p: self.sizes[p])
+        elif free:
+            place = max(free, key=lambda p: self.sizes[p])
+        else:
+            self.sizes.append(size)
+            return len(self.sizes) - 1
+        free.remove(place)
+        self.sizes[place] = max(self.sizes[place], size)
+        return place
