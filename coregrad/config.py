@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 from coregrad.errors import CoregradError
 
@@ -27,6 +29,10 @@ VARIABLES = {v.name: v for v in (
                                      "checked before anything of a plugin is imported"),
     Variable("COREGRAD_NUM_THREADS", "", "threads of the CPU backend; unset: the CPUs this process "
                                          "may use"),
+    Variable("COREGRAD_OPENCL_DEVICE", "", "which OpenCL device: a position in the list of all, or "
+                                           "part of 'platform: device'"),
+    Variable("COREGRAD_OPENCL_LIMITS", "", "'gpu': treat a CPU's OpenCL driver as a GPU: the same "
+                                           "kernels, no more local memory"),
     Variable("COREGRAD_CACHE", "", "folder of compiled kernels; unset: the user's cache folder; "
                                    "'0': no disk cache"),
     Variable("COREGRAD_DATA", "", "folder where datasets are looked for and kept"),
@@ -56,3 +62,17 @@ def get_int(name: str) -> int:
 def debug() -> int:
     """The level of ``DEBUG``."""
     return get_int("DEBUG")
+
+
+def cache_folder() -> Path | None:
+    """Where backends keep compiled kernels, each in a folder of its name; None for "0"."""
+    chosen = get("COREGRAD_CACHE")
+    if chosen:
+        return None if chosen == "0" else Path(chosen).expanduser()
+    if sys.platform == "win32":
+        root = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
+    elif sys.platform == "darwin":
+        root = "~/Library/Caches"
+    else:
+        root = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(root).expanduser() / "coregrad"

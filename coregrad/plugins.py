@@ -16,11 +16,12 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from coregrad import config
+from coregrad import config, dtypes
 from coregrad.errors import BackendUnavailable, ContractError, DeviceError, OutOfMemory
 
 if TYPE_CHECKING:
@@ -35,8 +36,11 @@ __all__ = [
     "canonical",
     "default",
     "describe",
+    "offers",
     "open_device",
+    "probe_default",
     "register",
+    "try_out",
     "unregister",
 ]
 
@@ -54,6 +58,7 @@ UNREADABLE = "-"  # the name in the row of a distribution whose entry points can
 NO_BACKEND = "no backend is installed; run: pip install coregrad-cpu"
 DEVICE = re.compile(r"([a-z][a-z0-9_]*)(?::([0-9]{1,4}))?")
 PROBE_SECONDS = 20.0  # opening a GPU's driver takes up to a few seconds; beyond this it hangs
+PROBE = "coregrad.plugins:answer_probe"
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,18 @@ class Row:
     rank: str = ""
     contract: str = ""
     summary: str = ""
+    devices: int = 0  # how many there are; known once the driver was asked, as is what it lacks
+    lacks: str = ""
+    title: str = ""  # of the first device, in its driver's words
+
+    @property
+    def words(self) -> str:
+        """Why it does not work, or what it is."""
+        if self.reason:
+            return self.reason
+        count = f"{self.devices} devices" if self.devices > 1 else ""
+        lacks = f"no {self.lacks}" if self.lacks else ""
+        return "; ".join(word for word in (self.summary, self.title, count, lacks) if word)
 
 
 @dataclass(frozen=True)
@@ -103,6 +120,12 @@ class Plugin:
     failure: Failure | None = None
     info: BackendInfo | None = None
     activated: tuple[Backend, Hooks] | None = None
+    measured: str = ""  # the rank that the driver told, once it was asked
+
+    @property
+    def rank(self) -> str:
+        """Its place in the automatic choice, as far as it is known."""
+        return self.measured or (self.info.rank if self.info is not None else "")
 
     @property
     def title(self) -> str:
@@ -145,7 +168,7 @@ class Plugin:
         if self.info is None:
             return row
         contract = ".".join(map(str, self.info.contract))
-        return replace(row, rank=self.info.rank, contract=contract, summary=self.info.summary)
+        return replace(row, rank=self.rank, contract=contract, summary=self.info.summary)
 
 
 # The only late imports of the core. They keep `import coregrad` free of importlib.metadata
@@ -186,7 +209,8 @@ def default() -> str:
 
     COREGRAD_DEVICE decides, and fails loudly when it cannot be had; of a list the first available
     one is taken. Otherwise the best rank that works: gpu, cpu, software, reference. Only
-    coregrad's own plugins, and others that COREGRAD_PLUGINS names, take part in that.
+    coregrad's own plugins, and others that COREGRAD_PLUGINS names, take part in that. A driver is
+    asked only where its plugin could be the best, and only by this automatic choice.
 
     >>> default() in ("cpu", "numpy") or default().startswith(("cuda", "opencl", "metal"))
     True
@@ -203,13 +227,25 @@ def open_device(name: str) -> Active:
     return _registry.open(name)
 
 
-def describe(probe: bool = False) -> list[Row]:
+def describe(probe: bool = False, question: str = PROBE) -> list[Row]:
     """Every plugin with its state and reason.
 
     With ``probe`` each device is opened, in a process of its own and with a time limit: a plugin
-    that crashes or hangs becomes a row of the answer.
+    that crashes or hangs becomes a row of the answer. ``question`` is the function that does it
+    there, as ``"module:function"``; it calls `try_out` and answers with the row.
     """
-    return _registry.describe(probe)
+    return _registry.describe(probe, question)
+
+
+def probe_default() -> tuple[str, str]:
+    """What `default` answers in a process of its own, and why; no name if there is no device."""
+    found = _probe().ask("coregrad.plugins:answer_default", [], PROBE_SECONDS)
+    return ("", found) if isinstance(found, str) else (found["name"], found["reason"])
+
+
+def offers(name: str) -> list[str]:
+    """The distributions that offer the device ``name`` and are not refused."""
+    return [p.distribution for p in _registry.plugins if p.name == name and not p.refused]
 
 
 def register(info: BackendInfo, distribution: str = IN_PROCESS) -> None:
@@ -321,13 +357,8 @@ class Registry:
         assert plugin is not None  # canonical() has found it
         backend, hooks = _activate(plugin)
         assert plugin.info is not None
-        try:
+        with _blamed(plugin):
             device = _open_checked(backend, key, index)
-        except (Exception, SystemExit) as error:
-            failure = _diagnose(plugin, error)
-            if plugin.state != "active":  # cuda:9 does not exist: that is no news of cuda:0
-                plugin.fail(failure)
-            raise plugin.raisable(failure) from error
         plugin.succeed()
         return Active(key, plugin.info, backend, hooks, device)
 
@@ -357,17 +388,20 @@ class Registry:
 
     def _best(self) -> str:
         """The best rank that works. Says so in one line if a better one is there but fails."""
-        candidates = [p for p in self.plugins if _eligible(p)]
+        waiting = [p for p in self.plugins if _eligible(p)]
         failed = []
-        for plugin in sorted(candidates, key=_preference):
+        while waiting:
+            plugin = min(waiting, key=_preference)
             try:
+                if _measure(plugin):
+                    continue  # less than its info promised: another one may be better
                 name = self.open(plugin.name).name
             except DeviceError as error:
                 failed.append(str(error))
+                waiting.remove(plugin)
                 continue
             if failed:
-                reason = failed[0].partition("\n")[0]
-                _say(f"coregrad: using {name}, as {reason}; COREGRAD_DEVICE={name} silences this")
+                _say_fallback(name, failed[0])
             return name
         if not failed:
             raise BackendUnavailable(NO_BACKEND)
@@ -375,15 +409,15 @@ class Registry:
 
     # --- describing ---
 
-    def describe(self, probe: bool) -> list[Row]:
+    def describe(self, probe: bool, question: str) -> list[Row]:
         """See the module's function."""
         if not probe:
             for plugin in self.plugins:
                 _load_info(plugin)
             return [plugin.row() for plugin in self.plugins]
-        return [self._probe(plugin) for plugin in self.plugins]
+        return [self._probe(plugin, question) for plugin in self.plugins]
 
-    def _probe(self, plugin: Plugin) -> Row:
+    def _probe(self, plugin: Plugin, question: str) -> Row:
         if plugin.refused or plugin.name == UNREADABLE:
             return plugin.row()
         if plugin.in_process:  # another process would not find it, and its code runs here anyway
@@ -392,7 +426,7 @@ class Registry:
             except DeviceError as error:
                 return replace(plugin.row(), state="failed", reason=str(error))
             return plugin.row()
-        return _probe_apart(plugin)
+        return _probe_apart(plugin, question)
 
 
 def _scan() -> Iterator[Plugin]:
@@ -491,7 +525,22 @@ def _preference(plugin: Plugin) -> tuple[int, str]:
     ranks = _activation().RANKS
     if plugin.info is None:  # it will fail, and is worth a word if it was meant to be the best
         return (0, plugin.name)
-    return (ranks.index(plugin.info.rank), plugin.name)
+    return (ranks.index(plugin.rank), plugin.name)
+
+
+def _measure(plugin: Plugin) -> bool:
+    """Let the backend's driver correct its rank, once; whether that has changed it."""
+    backend, _ = _activate(plugin)
+    assert plugin.info is not None
+    ask = getattr(backend, "rank", None)
+    if plugin.measured or ask is None:
+        return False
+    with _blamed(plugin):
+        rank = ask()
+        if rank not in _activation().RANKS:
+            raise ContractError(f"rank() answered {rank!r}, which is no rank")
+    plugin.measured = rank
+    return plugin.measured != plugin.info.rank
 
 
 def _load_info(plugin: Plugin) -> None:
@@ -522,13 +571,21 @@ def _activate(plugin: Plugin) -> tuple[Backend, Hooks]:
     if plugin.failure is not None:
         raise plugin.raisable(plugin.failure)
     assert plugin.info is not None
-    try:
+    with _blamed(plugin):
         plugin.activated = _activation().load_backend(plugin.info)
+    return plugin.activated
+
+
+@contextmanager
+def _blamed(plugin: Plugin) -> Iterator[None]:
+    """An exception of the plugin's code is kept as its state, and raised in words of ours."""
+    try:
+        yield
     except (Exception, SystemExit) as error:
         failure = _diagnose(plugin, error)
-        plugin.fail(failure)
+        if plugin.state != "active":  # cuda:9 does not exist: that is no news of cuda:0
+            plugin.fail(failure)
         raise plugin.raisable(failure) from error
-    return plugin.activated
 
 
 def _open_checked(backend: Backend, key: str, index: int) -> Device:
@@ -562,8 +619,13 @@ def _words(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _say(line: str) -> None:
-    sys.stderr.write(line + "\n")
+def _say_fallback(name: str, failure: str) -> None:
+    """One line: what is used, what could not be and how to get it, how to be rid of the line."""
+    reason = failure.partition("\n")[0].rstrip(":")
+    sys.stderr.write(
+        f"coregrad: using {name}, as {reason} (more: python -m coregrad doctor; "
+        f"COREGRAD_DEVICE={name} silences this)\n"
+    )
 
 
 def check_memory(active: Active) -> None:
@@ -578,9 +640,8 @@ def check_memory(active: Active) -> None:
         raise DeviceError(f"{active.name}: bytes copied to the device and back have changed")
 
 
-def _probe_apart(plugin: Plugin) -> Row:
-    question = [plugin.name, plugin.distribution]
-    found = _probe().ask("coregrad.plugins:answer_probe", question, PROBE_SECONDS)
+def _probe_apart(plugin: Plugin, question: str) -> Row:
+    found = _probe().ask(question, [plugin.name, plugin.distribution], PROBE_SECONDS)
     if isinstance(found, dict):
         return Row(**found)
     reason = f"{found}; keep it out with COREGRAD_PLUGINS=-{plugin.name}"
@@ -589,13 +650,44 @@ def _probe_apart(plugin: Plugin) -> Row:
 
 def answer_probe(name: str, distribution: str) -> None:
     """The other process's side of a probe: open the device, try its memory, answer with the row."""
+    _probe().answer(asdict(try_out(name, distribution)))
+
+
+def answer_default() -> None:
+    """The other process's side of `probe_default`."""
+    wish = config.get("COREGRAD_DEVICE").strip()
+    try:
+        name = _registry.default()
+    except DeviceError as error:
+        _probe().answer({"name": "", "reason": str(error)})
+        return
+    reason = f"COREGRAD_DEVICE={wish}" if wish else f"the best rank that works: {_rank(name)}"
+    _probe().answer({"name": name, "reason": reason})
+
+
+def _rank(name: str) -> str:
+    plugin = _registry.find(_split(name)[0])
+    return plugin.rank if plugin is not None else ""
+
+
+def try_out(name: str, distribution: str) -> Row:
+    """Open the device of one plugin in this process and try its memory; the row says how it went.
+
+    A plugin that crashes takes the process with it: call it in a process of its own.
+    """
     plugin = next(p for p in _registry.plugins if (p.name, p.distribution) == (name, distribution))
     try:
-        check_memory(_registry.open(name))
+        active = _registry.open(name)
+        _measure(plugin)
+        check_memory(active)
+        count = active.backend.device_count()
     except Exception as error:
         if plugin.state in ("found", "active"):
             plugin.fail(Failure("failed", _words(error)))
-    _probe().answer(asdict(plugin.row()))
+        return plugin.row()
+    missing = [d.name for d in dtypes.ALL if d not in active.device.limits.dtypes]
+    title = getattr(active.device, "title", "")
+    return replace(plugin.row(), devices=count, lacks=", ".join(missing), title=title)
 
 
 _registry = Registry()

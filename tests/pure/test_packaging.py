@@ -224,7 +224,7 @@ def test_installed_wheels_offer_their_devices(installed: Path) -> None:
     done = run_at(installed, "-m", "coregrad", "devices")
     assert (done.returncode, done.stderr) == (0, "")
     names = [line.split()[0] for line in done.stdout.splitlines()[1:]]
-    assert sorted(names) == ["cpu", "numpy"]
+    assert {"cpu", "numpy"} <= set(names)
     where = run_at(installed, "-c", "import coregrad; print(coregrad.__file__)")
     assert str(installed) in where.stdout
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -10,14 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from installed import ZOO, Site
 
 from coregrad import activation, cli, config, plugins
 from coregrad.errors import BackendUnavailable, ContractError, DeviceError
 from coregrad.hookspecs import CONTRACT_VERSION, BackendInfo, BackendSpec
 from coregrad.ir.ops import CONTRACT_OPS
-
-ROOT = Path(__file__).parents[2]
-ZOO = ROOT / "tests" / "zoo"
 
 # entry point, function, state, words of its reason
 BROKEN = [
@@ -50,41 +47,6 @@ DEADLY = [
     ("slow", "zoo_slow_import:info", "failed", ["no answer within"]),
 ]
 REQUIRED = sorted(set(CONTRACT_OPS) - activation.OPTIONAL)
-
-
-class Site:
-    """A folder of installed distributions, as far as entry points are concerned."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def install(self, distribution: str, **points: str) -> None:
-        """Write the metadata of a distribution whose entry points are ``points``."""
-        info = self.folder / f"{distribution.replace('-', '_')}-1.0.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n"
-        )
-        lines = [f"{name} = {value}" for name, value in points.items()]
-        (info / "entry_points.txt").write_text("\n".join([f"[{plugins.GROUP}]", *lines]))
-
-    def install_zoo(self) -> None:
-        """Install every broken plugin, each in a distribution of its own."""
-        for name, function, _, _ in BROKEN + DEADLY:
-            self.install(f"acme-{name}", **{name: function})
-
-    def python(self, code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run code in a fresh process that sees this folder before all others."""
-        paths = [str(self.folder), str(ZOO), str(ROOT), str(ROOT / "plugins/coregrad-cpu/src")]
-        clean = {k: v for k, v in os.environ.items() if not k.startswith("COREGRAD_")}
-        return subprocess.run(
-            [sys.executable, "-c", code],
-            env=clean | {"PYTHONPATH": os.pathsep.join(paths)} | environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
 
 
 @pytest.fixture
@@ -298,7 +260,8 @@ def test_a_probe_shows_every_broken_plugin_and_survives_it(
 
 
 def test_a_zoo_of_broken_plugins_leaves_a_cpu_user_alone(site: Site) -> None:
-    site.install_zoo()
+    for name, function, _, _ in BROKEN + DEADLY:
+        site.install(f"acme-{name}", **{name: function})
     site.install("coregrad-cpu", cpu="zoo_healthy:cpu_info", numpy="zoo_healthy:numpy_info")
     code = (
         "import sys; from coregrad import plugins\n"
@@ -534,6 +497,117 @@ def test_when_nothing_works_every_reason_is_given(only_site: Site) -> None:
     assert "ZeroDivisionError" in str(caught.value)
 
 
+# --- ranks that only the driver knows ---
+
+
+def named(name: str, rank: str, backend: str) -> None:
+    """Register one of ours whose backend is one of zoo_ranks."""
+    info = BackendInfo(name, CONTRACT_VERSION, f"zoo_ranks:{backend}", rank, "", "the ACME driver")
+    plugins.register(info, plugins.OFFICIAL[name])
+
+
+def test_a_gpu_api_that_finds_only_a_cpu_stands_behind_the_cpu(
+    only_site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named("opencl", "gpu", "Software")
+    rank("cpu", "cpu")
+    rank("numpy", "reference")
+    assert plugins.default() == "cpu"
+    assert capsys.readouterr().err == ""  # nothing failed: no reason for a word
+    row = row_of("opencl", plugins.describe())
+    assert (row.rank, row.state) == ("software", "found")
+
+
+def test_a_gpu_api_that_finds_only_a_cpu_is_better_than_the_reference(only_site: Site) -> None:
+    rank("numpy", "reference")
+    named("opencl", "gpu", "Software")
+    assert plugins.default() == "opencl"
+
+
+def test_a_gpu_stays_first_and_is_asked_once(only_site: Site) -> None:
+    import zoo_ranks
+
+    zoo_ranks.Gpu.asked = zoo_ranks.Software.asked = 0
+    named("cuda", "gpu", "Gpu")
+    named("opencl", "gpu", "Software")
+    rank("cpu", "cpu")
+    for _ in range(3):
+        assert plugins.default() == "cuda"
+    assert (zoo_ranks.Gpu.asked, zoo_ranks.Software.asked) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("backend", "words"),
+    [("Wrong", "rank() answered 'best of all'"), ("Broken", "libacme.so.1")],
+)
+def test_a_gpu_that_cannot_say_its_rank_is_passed_over_with_a_line(
+    only_site: Site, capsys: pytest.CaptureFixture[str], backend: str, words: str
+) -> None:
+    named("opencl", "gpu", backend)
+    rank("cpu", "cpu")
+    assert plugins.default() == "cpu"
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert words in said
+    assert row_of("opencl", plugins.describe()).state in ("failed", "unavailable")
+
+
+def test_the_line_about_a_fallback_names_the_remedy(
+    only_site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named("opencl", "gpu", "Broken")
+    rank("cpu", "cpu")
+    plugins.default()
+    said = capsys.readouterr().err
+    assert "coregrad: using cpu, as opencl (plugin coregrad-opencl): " in said
+    for remedy in ("needs the ACME driver", "python -m coregrad doctor", "COREGRAD_DEVICE=cpu"):
+        assert remedy in said
+
+
+def test_a_breach_of_many_lines_is_one_line_of_a_fallback(
+    only_site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    info = BackendInfo("metal", CONTRACT_VERSION, "zoo_backends:EverythingWrong", "gpu")
+    plugins.register(info, "coregrad-metal")
+    rank("cpu", "cpu")
+    assert plugins.default() == "cpu"
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "zoo_backends:EverythingWrong breaks the contract (more:" in said
+
+
+CHOICES = {
+    "the environment": "assert plugins.default() == 'cpu'",
+    "code": "Device.DEFAULT = 'cpu'; Tensor([1.0]).numpy()",
+    "a block": "with Device('cpu'): assert Tensor([1.0]).device == 'cpu'",
+    "an argument": "Tensor([1.0], device='cpu').numpy()",
+}
+
+
+@pytest.mark.parametrize("by", CHOICES)
+def test_a_device_that_is_chosen_keeps_every_driver_unloaded(site: Site, by: str) -> None:
+    site.install("coregrad-cuda", cuda="zoo_ranks:cuda_info")
+    site.install("coregrad-metal", metal="zoo_slow_import:info")
+    code = (
+        "import sys; from coregrad import Device, Tensor, plugins\n"
+        f"{CHOICES[by]}\n"
+        "print([m for m in sys.modules if m.startswith('zoo_')])"
+    )
+    done = site.python(code, COREGRAD_DEVICE="cpu" if by == "the environment" else "")
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_what_a_light_module_knows_keeps_the_driver_unloaded(site: Site) -> None:
+    site.install("coregrad-opencl", opencl="zoo_modest:info")
+    code = (
+        "import sys; from coregrad import plugins\n"
+        "assert plugins.default() == 'cpu'\n"
+        "print([m for m in sys.modules if m.startswith('zoo_')])"
+    )
+    done = site.python(code)
+    assert (done.stdout, done.stderr) == ("['zoo_modest']\n", "")
+
+
 # --- costs, and the command line ---
 
 
@@ -563,7 +637,8 @@ def test_the_command_line_lists_the_devices(
     only_site.install("acme-missinghook", missinghook="zoo_infos:missing_hook")
     assert cli.main(["devices", "--probe"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 3
+    assert len(lines) == 4
+    assert lines[3].startswith("default: ")
     assert lines[0].split() == ["DEVICE", "PLUGIN", "CONTRACT", "RANK", "STATE", "DETAIL"]
     healthy = next(line for line in lines if line.startswith("healthy"))
     assert healthy.split()[:6] == ["healthy", "acme-healthy", "1.0", "1.0", "cpu", "active"]
