@@ -1,0 +1,5 @@
+"""``python -m coregrad_conformance``."""
+
+from coregrad_conformance.cli import main
+
+raise SystemExit(main())
