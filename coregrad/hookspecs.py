@@ -118,7 +118,8 @@ class Backend(Protocol):
 
     Optional methods: ``contraction(kernel, emitter) -> program | None`` claims a kernel whose
     ``contraction`` is set and builds it in the backend's own way (fragments, that is prologues
-    and epilogue, through ``emitter``, hence through the same hooks).
+    and epilogue, through ``emitter``, hence through the same hooks). ``rank() -> str`` corrects
+    ``BackendInfo.rank`` once the driver can be asked: a GPU API with only a CPU is "software".
     """
 
     style: str  # "render" or "eager"

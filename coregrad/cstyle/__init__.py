@@ -1,0 +1,14 @@
+"""The C family once: the 25 hooks as source text, and the table of words in which languages differ.
+
+A backend for OpenCL C, CUDA C, Metal or plain C subclasses :class:`CStyle`, gives it its
+:class:`Words`, and brings a device that compiles and launches the text. Nothing here knows a
+driver.
+"""
+
+from coregrad.cstyle.frame import Frame, Geometry, geometry
+from coregrad.cstyle.helpers import helper
+from coregrad.cstyle.hooks import CStyle
+from coregrad.cstyle.value import Value
+from coregrad.cstyle.words import Words
+
+__all__ = ["CStyle", "Frame", "Geometry", "Value", "Words", "geometry", "helper"]

@@ -1,0 +1,122 @@
+"""The words in which the languages of the C family differ, and how a number is written exactly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from coregrad.dtypes import (
+    DType,
+    bfloat16,
+    bool_,
+    float16,
+    float32,
+    float64,
+    int32,
+    to_bits,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
+
+HALVES = (float16, bfloat16)  # stored as 16-bit words, computed in float32, rounded after each op
+
+
+@dataclass(frozen=True)
+class Words:
+    """One language. Fields in braces are filled in; what is left empty the language does not need.
+
+    ``types``: the C type of a dtype's values (of float16 and bfloat16: what holds one).
+    ``suffixes``: of literals. ``kernel``: what stands before a kernel's body, from {bounds},
+    {name} and {params}; ``bounds``: the promise to launch groups of {threads}.
+    ``param``: a buffer argument, from {const}, {type} and {name}, and its {position}.
+    ``local``: what makes an array the work-group's. ``function``: before a helper's result type.
+    ``group``, ``thread``, ``item``: the numbers of the work-group, of the thread within it, and of
+    the thread among all. ``bitcast``: {x} of type {source} read as {type}. ``nan``: whether {x} is
+    NaN; empty: its bits are looked at. ``ieee`` is false where the compiler assumes that there is
+    no NaN: comparisons then look at the bits as well. ``infinity``: a float literal, or empty.
+    ``functions``: what float32 calls for exp, log, sin with cos, sqrt, trunc, fmod, and fma; a
+    function that is not there is a hook that the backend leaves out (fmod: `Limits.float_mod`).
+    ``doubles``: the same for float64, where the names differ. ``helpers``: texts that replace
+    those of helpers.py, by name. ``pragmas``: for a dtype, what must stand at the top.
+    """
+
+    types: Mapping[DType, str]
+    kernel: str
+    item: str
+    bitcast: str
+    suffixes: Mapping[DType, str] = field(default_factory=dict)
+    bounds: str = ""
+    param: str = "{const}{type} *{name}"
+    local: str = ""
+    function: str = ""
+    group: str = ""
+    thread: str = ""
+    barrier: str = ""
+    nan: str = ""
+    infinity: str = ""
+    ieee: bool = True
+    functions: Mapping[str, str] = field(default_factory=dict)
+    doubles: Mapping[str, str] = field(default_factory=dict)
+    helpers: Mapping[str, str] = field(default_factory=dict)
+    pragmas: Mapping[DType, str] = field(default_factory=dict)
+    preamble: str = ""
+
+    def stored(self, dtype: DType) -> str:
+        """The C type of one element in memory: bool is a byte, 16-bit floats are words."""
+        if dtype is bool_:
+            return self.types[uint8]
+        return self.types[uint16 if dtype in HALVES else dtype]
+
+    def call(self, function: str, dtype: DType) -> str:
+        """The name of a function of ``dtype``; float16 and bfloat16 use float32's."""
+        doubles = self.doubles if dtype is float64 else {}
+        return doubles.get(function, self.functions[function])
+
+    def bits(self, x: str, source: DType, dtype: DType) -> str:
+        """The bits of ``x`` read as another type of the same width."""
+        return self.bitcast.format(x=x, source=self.types[source], type=self.types[dtype])
+
+    def literal(self, value: float, dtype: DType) -> str:
+        """A number, exactly. float16 and bfloat16 are written as the float32 they are held in."""
+        if dtype is bool_:
+            return "1" if value else "0"
+        if not dtype.is_float:
+            return self._integer(int(value), dtype)
+        wide = float64 if dtype is float64 else float32
+        if not math.isfinite(value):
+            return self._special(value, wide)
+        return _decimal(float(value)) + self.suffixes.get(wide, "")
+
+    def _integer(self, value: int, dtype: DType) -> str:
+        wide = dtype if dtype.bits >= 32 else int32
+        suffix = self.suffixes.get(wide, "")
+        if value == wide.min < 0:  # C has no negative literals, and this one's size does not fit
+            return f"(-{-(value + 1)}{suffix} - 1)"
+        return f"{value}{suffix}"
+
+    def _special(self, value: float, dtype: DType) -> str:
+        if self.infinity and math.isinf(value) and dtype is float32:
+            return self.infinity if value > 0 else f"-{self.infinity}"
+        word = uint64 if dtype is float64 else uint32
+        digits = f"{to_bits(value, dtype):#x}{self.suffixes.get(word, '')}"
+        return self.bits(digits, word, dtype)
+
+
+def _decimal(value: float) -> str:
+    """In decimal where a short text is the very number, else in hexadecimal.
+
+    >>> _decimal(0.5), _decimal(-0.0), _decimal(1e30), _decimal(0.1)
+    ('0.5', '-0.0', '0x1.93e5939a08ceap+99', '0x1.999999999999ap-4')
+    """
+    if value == 0.0 or (abs(value) < 1e7 and value == round(value * 1024) / 1024):
+        return repr(value)
+    return _hexadecimal(value)
+
+
+def _hexadecimal(value: float) -> str:
+    mantissa, _, exponent = value.hex().partition("p")
+    mantissa = mantissa.rstrip("0") if "." in mantissa else mantissa
+    return f"{mantissa.rstrip('.')}p{exponent}"
