@@ -15,6 +15,7 @@ from itertools import pairwise
 
 from coregrad.ir import loops, lower, ops, place, split
 from coregrad.ir.graph import Node, toposort
+from coregrad.ir.groups import keeps_rows, layout, row_limits
 from coregrad.ir.index import Var
 from coregrad.ir.kernel import INDEX, RESULT, Instr, Kernel
 from coregrad.ir.lower import Evaluation, NeedsBuffer, Plan, Reduction
@@ -257,9 +258,12 @@ class Scheduler:
     def _task(self, group: _Group) -> Task:
         plan = loops.plan(group.found, self.limits)
         found, kernel = self._kernel(group, plan)
-        rows = loops.row_caches(found, kernel, self.limits)
+        rows = loops.row_caches(found, kernel, row_limits(self.limits))
         if rows and kernel.contraction is None:
-            found, kernel = self._kernel(group, replace(plan, rows=rows))
+            cached = self._kernel(group, replace(plan, rows=rows))
+            if keeps_rows(cached[1], self.limits):
+                found, kernel = cached
+        kernel = layout(kernel, self.limits)
         scatter = group.outputs[0].op is ops.SCATTER
         initial = group.outputs[0].src[0] if scatter else None
         return Task(kernel, group.outputs, found.sources, initial)

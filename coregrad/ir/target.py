@@ -21,6 +21,7 @@ class Limits:
     ``vector_bytes``: bytes of one vector register, 0 for a device without explicit lanes.
     ``dtypes``: what values may be; a dtype not listed raises when a tensor of it is made.
     ``max_buffers``: buffer arguments of one kernel. ``threads``, ``local_bytes``: of a work-group.
+    ``fast_local``: local memory is faster than buffers are; false for a CPU, which caches both.
     ``private_bytes``: scratch of one grid iteration. ``host_memory``: buffers are host memory.
     ``float_mod``: lower_mod also takes floats; where it does not, the core writes fmod itself.
     """
@@ -34,6 +35,7 @@ class Limits:
     index_bits: int = 64
     host_memory: bool = False
     float_mod: bool = True
+    fast_local: bool = True
 
 
 @dataclass(frozen=True)

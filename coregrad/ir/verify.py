@@ -35,6 +35,8 @@ from coregrad.ir.kernel import (
     walk,
 )
 from coregrad.ir.ops import Op
+from coregrad.ir.races import find_race
+from coregrad.ir.target import Limits
 
 
 def _require(condition: object, problem: str) -> None:
@@ -86,12 +88,14 @@ def _verify_node(node: Node) -> None:
         return
     wanted = 1 if op is ops.REDUCE else len(op.args)  # the contract's reduce has two operands
     several = op in (ops.CAT, ops.CUSTOM)
+    if op is ops.CALL:
+        wanted = len(node.arg.parameters)
     _require(len(src) >= 1 if several else len(src) == wanted, f"{len(src)} sources")
     shape = SHAPES[op](node)
     _require(shape == node.shape, f"shape {node.shape}, not {shape}")
     if op is ops.REDUCE and node.arg[0] == "argmax":
         _require(node.dtype.is_int, f"an index of dtype {node.dtype.name}")
-    elif src:
+    elif src and op is not ops.CALL:
         _require(node.dtype is src[0].dtype, f"dtype {node.dtype.name}, not {src[0].dtype.name}")
 
 
@@ -228,6 +232,7 @@ SHAPES: dict[Op, Callable[[Node], Shape]] = {
     ops.LEAF: _same_shape,
     ops.DETACH: _same_shape,
     ops.CUSTOM: _same_shape,
+    ops.CALL: lambda n: n.arg.result.shape,
 }
 
 
@@ -265,11 +270,13 @@ class _Scope:
         return next((loop for loop in self.loops if loop.lanes > 1), None)
 
 
-def verify_kernel(kernel: Kernel) -> None:
-    """Raise VerifyError at the first statement that breaks a rule of the scalar level."""
+def verify_kernel(kernel: Kernel, limits: Limits | None = None) -> None:
+    """Raise VerifyError at the first statement that breaks a rule of the scalar level, or where a
+    work-group takes more than a device's ``limits`` allow."""
     try:
         _verify_params(kernel)
         _verify_block(kernel.body, _Scope((), set(kernel.params)))
+        _verify_group(kernel, limits)
         stored = {stmt.target for stmt in walk(kernel.body) if isinstance(stmt, Store)}
         for param in kernel.params:
             _require(param.role != "out" or param in stored, f"{param.name} is never stored to")
@@ -287,6 +294,32 @@ def _verify_params(kernel: Kernel) -> None:
             _require(word, f"{param.name}: an error parameter is one int32")
     grids = [s for s in walk(kernel.body) if isinstance(s, Loop) and s.kind == "grid"]
     _require(len(grids) <= 1, f"{len(grids)} grid loops")
+
+
+def _verify_group(kernel: Kernel, limits: Limits | None) -> None:
+    """A work-group's statements all stand in its local loop, and its threads do not race."""
+    inside = list(walk(kernel.body))
+    threads = [s for s in inside if isinstance(s, Loop) and s.kind == "local"]
+    if not threads:
+        return
+    _require(len(threads) == 1, f"{len(threads)} local loops")
+    outside = [s for s in inside if s not in set(walk(threads[0].body)) and s is not threads[0]]
+    for stmt in outside:
+        rest = isinstance(stmt, Loop | Allocate) or (
+            isinstance(stmt, Instr) and stmt.op is ops.CONST
+        )
+        _require(rest, f"{_describe(stmt)} stands beside the local loop, not in it")
+    race = find_race(threads[0])
+    _require(not race, race)
+    if limits is not None:
+        wanted, arrays = (
+            threads[0].var.extent,
+            [s.array for s in outside if isinstance(s, Allocate)],
+        )
+        _require(wanted <= limits.threads, f"{wanted} threads; the device has {limits.threads}")
+        size = sum(a.size * a.dtype.itemsize for a in arrays if a.space == "local")
+        room = limits.local_bytes
+        _require(size <= room, f"{size} bytes of local memory; the device has {room}")
 
 
 def _verify_block(body: list[Stmt], scope: _Scope) -> None:
@@ -320,6 +353,8 @@ def _loop(loop: Loop, scope: _Scope) -> None:
     name = f"loop {loop.var.name}"
     _require(loop.kind in LOOP_KINDS, f"{name} is of kind {loop.kind!r}")
     _require(loop.kind != "grid" or not scope.loops, f"grid {name} is inside another loop")
+    in_grid = [around.kind for around in scope.loops] == ["grid"]
+    _require(loop.kind != "local" or in_grid, f"local {name} is not directly in the grid loop")
     _require(loop.var not in scope.vars, f"{name} is inside a loop over the same variable")
     _require(loop.lanes >= 1 and loop.lanes & (loop.lanes - 1) == 0, f"{name}: {loop.lanes} lanes")
     several = loop.lanes > 1 and scope.laned is not None
@@ -436,6 +471,8 @@ def _allocate(allocate: Allocate, scope: _Scope) -> None:
     _require(array.space in ("private", "local"), f"space {array.space!r}")
     _require(array.size > 0, "no elements")
     _require(scope.laned is None, "one array for all lanes")
+    in_grid = [loop.kind for loop in scope.loops] == ["grid"]
+    _require(array.space != "local" or in_grid, "local memory that does not belong to a group")
     scope.known.add(array)
 
 

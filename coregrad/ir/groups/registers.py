@@ -1,0 +1,208 @@
+"""Contractions without local memory: one work-item computes a small block of the output.
+
+The block's sums are as many accumulators, each its own variable, so that a compiler keeps them in
+registers; operands come from the caches. On a CPU this is what a hand-written kernel does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from coregrad.ir import ops
+from coregrad.ir.groups.writer import Copy, Writer
+from coregrad.ir.index import Index, Var, constant, unflatten
+from coregrad.ir.kernel import (
+    Accumulator,
+    Array,
+    Contraction,
+    Declare,
+    Instr,
+    Kernel,
+    Store,
+    Update,
+)
+from coregrad.ir.target import Limits
+
+ROWS = 4  # a block of 4 x 16 fills the vector registers of a CPU, and needs few loads
+WIDTHS = {16: 1.0, 8: 0.75, 4: 0.5}  # columns of a block, and about how fast it is (measured)
+DEPTH = 16  # steps of the sum that operands are computed ahead for, at most
+ENOUGH = 64  # work-items that keep every core busy
+TERMS = 4  # products that a sum needs to be worth a block
+
+
+def oriented(whole: Contraction) -> Contraction:
+    """The contraction with the operand that neighbouring outputs share named ``a``."""
+    index = whole.stores[0].index
+    if any(index.coefficient(var) == 1 for var in whole.m):
+        return replace(whole, m=whole.n, n=whole.m, a=whole.b, b=whole.a)
+    return whole
+
+
+def layout(whole: Contraction, kernel: Kernel, limits: Limits) -> Kernel | None:
+    """The kernel with one work-item per block of outputs, or None where that does not pay."""
+    if math.prod(v.extent for v in whole.k) < TERMS:
+        return None
+    whole = oriented(whole)
+    rows, columns = _block(whole)
+    if rows * columns == 1:
+        return None
+    writer = Writer()
+    outer = [*whole.batch, *whole.n, *whole.m]  # neighbouring items share the columns they read
+    sides = _Side(whole.m[-1], rows), _Side(whole.n[-1], columns)
+    sizes = {v: v.extent for v in outer} | {side.var: side.blocks for side in sides}
+    with writer.loop(Var("g", math.prod(sizes.values())), "grid") as g:
+        at = dict(zip(outer, unflatten(g, list(sizes.values())), strict=True))
+        sums = _sums(writer, whole, at, sides)
+        _finish(writer, whole, at, sides, sums)
+    return Kernel(kernel.name, kernel.params, writer.body)
+
+
+@dataclass(frozen=True)
+class _Side:
+    """How an axis is cut into blocks. The last one begins early enough to be as long as the others:
+    it computes some outputs that the one before stores, and no load needs a gate."""
+
+    var: Var
+    size: int
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.var.extent // self.size)
+
+    def position(self, block: Index, inner: Index) -> Index:
+        """Where the element ``inner`` of a block stands."""
+        ahead = self.blocks * self.size - self.var.extent
+        start = block * self.size
+        if ahead:
+            start = start - (block // (self.blocks - 1)) * ahead
+        last = self.var.extent - self.size
+        return (start + inner).assume(inner.lo, last + inner.hi)
+
+    def is_new(self, writer: Writer, block: Index, position: Index) -> Instr | None:
+        """The gate that no other block stores the element; None where that is known."""
+        if self.blocks * self.size == self.var.extent:
+            return None
+        return writer.less(block * self.size - 1, position)
+
+
+def _sums(
+    writer: Writer, whole: Contraction, at: Mapping[Var, Index], sides: tuple[_Side, _Side]
+) -> Array:
+    """Compute the sums of a block, and gather them in an array.
+
+    Its stores are neighbours: from there a compiler finds the vectors in the loop before.
+    """
+    acc = declared(writer, whole.acc, sides[0].size, sides[1].size)
+    operands = [_Operand(s, value) for s, value in zip(sides, (whole.a, whole.b), strict=True)]
+    *outer, last = whole.k
+    depth = _depth(last.extent) if any(one.is_staged for one in operands) else 1
+    for one in operands:
+        one.allocate(writer, depth)
+    with ExitStack() as loops:
+        steps = [(v, loops.enter_context(writer.loop(v))) for v in outer]
+        step = loops.enter_context(writer.loop(Var(last.name, last.extent // depth)))
+        at = {**at, **dict(steps)}
+        for one in operands:
+            one.fill(writer, {**at, last: step * depth}, last, depth)
+        with writer.loop(Var("k", depth)) as k:
+            found = [one.values(writer, {**at, last: step * depth + k}, k) for one in operands]
+            multiply(writer, acc, *found)
+    flat = [one for row in acc for one in row]
+    block = writer.private("block", whole.acc.dtype, len(flat))
+    for place, total in enumerate(flat):
+        writer.add(Store(block, constant(place), writer.result(total)))
+    return block
+
+
+@dataclass(eq=False)
+class _Operand:
+    """One operand of a block's products. What is more than a load is computed ahead for some steps
+    of the sum: between the products its branches would keep a compiler from using vectors."""
+
+    side: _Side
+    value: Instr
+    stage: Array | None = None
+
+    @property
+    def is_staged(self) -> bool:
+        return self.value.op is not ops.LOAD or bool(self.value.args)
+
+    def allocate(self, writer: Writer, depth: int) -> None:
+        if self.is_staged:
+            self.stage = writer.private(
+                f"stage_{self.side.var.name}", self.value.dtype, depth * self.side.size
+            )
+
+    def fill(self, writer: Writer, at: Mapping[Var, Index], last: Var, depth: int) -> None:
+        if self.stage is None:
+            return
+        with writer.loop(Var("y", depth)) as y, writer.loop(Var("z", self.side.size)) as z:
+            found = self._one(writer, {**at, last: at[last] + y}, z)
+            writer.add(Store(self.stage, y * self.side.size + z, found))
+
+    def values(self, writer: Writer, at: Mapping[Var, Index], k: Index) -> list[Instr]:
+        """The values at one step of the sum."""
+        size = self.side.size
+        if self.stage is None:
+            return [self._one(writer, at, constant(i)) for i in range(size)]
+        return [writer.load(self.stage, k * size + i) for i in range(size)]
+
+    def _one(self, writer: Writer, at: Mapping[Var, Index], inner: Index) -> Instr:
+        position = self.side.position(at[self.side.var], inner)
+        return Copy(writer, {**at, self.side.var: position}).value(self.value)
+
+
+def _depth(extent: int) -> int:
+    """Steps of a sum that operands are computed ahead for: a divisor of the extent."""
+    return max(d for d in range(1, DEPTH + 1) if extent % d == 0)
+
+
+def _finish(
+    writer: Writer, whole: Contraction, at: Mapping[Var, Index], sides: tuple[_Side, _Side],
+    sums: Array,
+) -> None:  # fmt: skip
+    """Store what is computed from each sum."""
+    m, n = sides
+    with writer.loop(Var("m", m.size)) as i, writer.loop(Var("n", n.size)) as j:
+        row, column = m.position(at[m.var], i), n.position(at[n.var], j)
+        gates = m.is_new(writer, at[m.var], row), n.is_new(writer, at[n.var], column)
+        copy = Copy(writer, {**at, m.var: row, n.var: column}, writer.both(*gates))
+        copy.known[whole.result] = writer.load(sums, i * n.size + j)
+        for store in whole.stores:
+            copy.store(store)
+
+
+def declared(writer: Writer, acc: Accumulator, rows: int, columns: int) -> list[list[Accumulator]]:
+    """An accumulator for each output of a block."""
+    sums = [[replace(acc, name=f"{acc.name}_{i}_{j}") for j in range(columns)] for i in range(rows)]
+    for one in (s for row in sums for s in row):
+        writer.add(Declare(one))
+    return sums
+
+
+def multiply(
+    writer: Writer, sums: list[list[Accumulator]], lefts: list[Instr], rights: list[Instr]
+) -> None:
+    """Add all products of a column and a row to the sums."""
+    for row, left in zip(sums, lefts, strict=True):
+        for acc, right in zip(row, rights, strict=True):
+            product = writer.instr(ops.MUL, left.dtype, (left, right))
+            writer.add(Update(acc, (product,)))
+
+
+def _block(whole: Contraction) -> tuple[int, int]:
+    """Rows and columns of a block: fewer where the output is small."""
+    outputs = math.prod(v.extent for v in (*whole.batch, *whole.m, *whole.n))
+    rows, columns = min(ROWS, whole.m[-1].extent), _columns(whole.n[-1].extent)
+    while outputs < ENOUGH * rows * columns and rows * columns > 1:
+        rows, columns = (rows // 2, columns) if rows > 1 else (1, columns // 2)
+    return rows, columns
+
+
+def _columns(extent: int) -> int:
+    """The width of a block that wastes least, narrower ones being slower."""
+    wide = [(-(-extent // n) * n / speed, n) for n, speed in WIDTHS.items() if n <= extent]
+    return min(wide)[1] if wide else extent
