@@ -275,6 +275,12 @@ def _same(node: Node, wide: bool, x: Array, *inputs: Array) -> Array:
     return x
 
 
+def _scan(node: Node, wide: bool, x: Array) -> Array:
+    kind, axis = node.arg
+    ufunc = {"add": np.add, "mul": np.multiply, "max": np.maximum}[kind]
+    return ufunc.accumulate(x, axis, dtype=x.dtype)
+
+
 ROWS: dict[ops.Op, Row] = {
     ops.CONST: _const,
     ops.IOTA: _iota,
@@ -308,6 +314,7 @@ ROWS: dict[ops.Op, Row] = {
     ops.FLIP: lambda node, wide, x: np.flip(x, node.arg),
     ops.WINDOW: _window,
     ops.FOLD: _fold,
+    ops.SCAN: _scan,
     ops.CAT: lambda node, wide, *parts: np.concatenate(parts, node.arg),
     ops.CHECK: _check,
     ops.GATHER: _gather,

@@ -20,7 +20,7 @@ from coregrad.api.device import default_int
 from coregrad.api.grad_mode import enabled_flag
 from coregrad.api.indexing import Indexing
 from coregrad.errors import DTypeError, ShapeError
-from coregrad.ir import build
+from coregrad.ir import autodiff, build
 from coregrad.ir.graph import Node
 
 if TYPE_CHECKING:
@@ -623,7 +623,7 @@ class Reduction(Indexing):
         [1, 3, 6]
         """
         x = self._summable(dtype)
-        return self._run("cumsum", dim, x, _fold_last("add"), build.add, 0)
+        return self._scan("cumsum", dim, x, "add")
 
     @dim_or_axis
     def cumprod(self, dim: int = 0, dtype: Any = None) -> Self:
@@ -635,7 +635,7 @@ class Reduction(Indexing):
         [1, 2, 6, 24]
         """
         x = self._summable(dtype)
-        return self._run("cumprod", dim, x, _fold_last("mul"), build.mul, 1)
+        return self._scan("cumprod", dim, x, "mul")
 
     @dim_or_axis
     def logcumsumexp(self, dim: int = 0) -> Self:
@@ -676,9 +676,7 @@ class Reduction(Indexing):
     ) -> ValuesIndices:
         axis = self._dim(name, dim)
         x = turned(ordered(self.node))
-        fold = _fold_last("max")
-        lowest = x.dtype.min
-        values = self._run(name, dim, x, fold, build.maximum, lowest)
+        values = self._scan(name, dim, x, "max")
         best = values.node
         number = default_int(self.device)
         if not x.shape:
@@ -687,8 +685,25 @@ class Reduction(Indexing):
         places = build.expand(build.reshape(build.iota(x.shape[axis], number), shape), x.shape)
         new = build.or_(build.eq(x, best), build.ne(x, x))
         hits = build.where(new, places, build.const_like(places, -1))
-        indices = self._run(name, dim, hits, fold, build.maximum, -1)
+        indices = self._scan(name, dim, hits, "max")
         return ValuesIndices(self._make(build.cast(turned(best), self.dtype)), indices)
+
+    def _scan(self, name: str, dim: int, x: Node, kind: str) -> Self:
+        """The running sum, product or maximum of ``x`` (this tensor's node, prepared)."""
+        axis = self._dim(name, dim)
+        if not x.shape or 0 in x.shape:
+            return self._make(x)
+        value = build.cast(build.scan(kind, wide(x), axis), x.dtype)
+        if kind == "add" or not x.dtype.is_float:
+            return self._make(value)
+        join, neutral = (build.mul, 1) if kind == "mul" else (build.maximum, x.dtype.min)
+
+        def gradient(g: Node) -> Node:
+            """That of the running product or maximum written with reductions."""
+            composed = self._run(name, dim, x, _fold_last(kind), join, neutral).node
+            return autodiff.gradients(composed, g, [x])[x]
+
+        return self._make(self._ruled(value, x, gradient))
 
     def _run(
         self,

@@ -167,6 +167,14 @@ _REDUCTIONS: dict[str, Callable[[Node, Node, tuple[int, ...]], Node]] = {
 }
 
 
+def _scan(g: Node, node: Node, i: int) -> Node:
+    """Of a running sum: element i has gone into all results from i on."""
+    kind, axis = node.arg
+    if kind != "add":
+        raise GradientError(f"scan: a running {kind} has no rule of its own; give it one (custom)")
+    return build.flip(build.scan("add", build.flip(g, (axis,)), axis), (axis,))
+
+
 # ---- movement ----------------------------------------------------------------------------------
 
 
@@ -287,6 +295,7 @@ VJPS: dict[Op, VJP | None] = {
     ops.WINDOW:     _window,
     ops.FOLD:       _fold,
     ops.CAT:        _cat,
+    ops.SCAN:       _scan,
     ops.GATHER:     _gather,
     ops.SCATTER:    _scatter,
     ops.CHECK:      None,

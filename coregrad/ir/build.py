@@ -13,7 +13,7 @@ from typing import Any
 
 from coregrad import dtypes
 from coregrad.dtypes import DType, to_bits
-from coregrad.errors import DTypeError, ShapeError
+from coregrad.errors import DTypeError, ShapeError, VerifyError
 from coregrad.ir import ops
 from coregrad.ir.graph import Node, Shape, intern
 from coregrad.ir.ops import Op
@@ -302,6 +302,15 @@ def reduce(kind: str, x: Node, axes: Sequence[int]) -> Node:
     shape = tuple(n for i, n in enumerate(x.shape) if i not in axes)
     dtype = dtypes.int64 if kind == "argmax" else x.dtype
     return intern(ops.REDUCE, (x,), (kind, axes), dtype, shape)
+
+
+def scan(kind: str, x: Node, axis: int) -> Node:
+    """The running sum, product or maximum (``kind``) along one axis: element i folds 0 to i."""
+    if kind not in ops.SCAN_KINDS:
+        raise VerifyError(f"scan: kind {kind!r} is none of {', '.join(ops.SCAN_KINDS)}")
+    _check_axes("scan", x, (axis,))
+    _check_domain(ops.SCAN, x.dtype)
+    return x if x.shape[axis] <= 1 else intern(ops.SCAN, (x,), (kind, axis), x.dtype, x.shape)
 
 
 def _check_axes(name: str, x: Node, axes: Sequence[int]) -> None:

@@ -49,7 +49,7 @@ def plan(found: Evaluation, limits: Limits) -> Plan:
     merged = Plan(groups, reduce_groups, shared=_shared(found, reduce_groups))
     order = _order(found, groups)
     whole = place.contraction(found)
-    if scatter or whole is not None or not groups:
+    if scatter or found.running or whole is not None or not groups:
         return replace(merged, order=order)
     grid = _grid(found, groups, order, limits)
     split = 0
@@ -247,7 +247,7 @@ def _divisor_near(n: int, wanted: int) -> int:
 
 def row_caches(found: Evaluation, kernel: Kernel, limits: Limits) -> tuple[lower.RowCache, ...]:
     """Costly values that the kernel computes twice along a row and could keep in scratch memory."""
-    if not found.reductions or len(found.output_vars) < 1 or found.error_stores:
+    if not found.reductions or not found.output_vars or found.error_stores or found.running:
         return ()
     if any(
         s.lanes > 1 and any(isinstance(t, Loop) for t in s.body)
@@ -302,8 +302,8 @@ def _row_cache(
 def name(found: Evaluation, output: Node) -> str:
     """A telling name: what is done, over which output shape and how many summed elements."""
     shape = "x".join(map(str, output.shape)) or "scalar"
-    if output.op is ops.SCATTER:
-        return f"scatter_{shape}"
+    if output.op in (ops.SCATTER, ops.SCAN):
+        return f"{output.op}_{shape}"
     if place.contraction(found) is not None:
         return f"dot_{shape}_k{math.prod(v.extent for v in found.reductions[0].vars)}"
     if not found.reductions:
@@ -318,13 +318,13 @@ def name(found: Evaluation, output: Node) -> str:
 def assign(kernel: Kernel, limits: Limits) -> None:
     """Mark the grid loop and the vector loops of a placed kernel, in place."""
     loops = [s for s in kernel.body if isinstance(s, Loop)]
-    serial = kernel.params[0].role == "inout" and len(loops) == 1 and loops[0].var.name == "s"
+    serial = kernel.params[0].role == "inout" and len(loops) == 1 and _is_ordered(loops[0])
     reductions = any(isinstance(s, Declare) for s in kernel.body)
     if len(loops) == 1 and not serial and not reductions:
         loops[0].kind = "grid"
     if limits.vector_bytes:
         for loop in loops:
-            if not (serial and loop.var.name == "s"):
+            if not (serial and _is_ordered(loop)):
                 _choose(loop, limits)
 
 
@@ -345,8 +345,17 @@ def _choose(loop: Loop, limits: Limits) -> float:
 
 
 def _forbidden(loop: Loop) -> bool:
-    """Lanes may not run along the order of a scatter, nor share the array of one row."""
-    return loop.var.name == "s" or any(isinstance(s, Allocate) for s in walk(loop.body))
+    """Lanes may not run along the order of a scatter or scan, nor share the array of one row."""
+    if _is_ordered(loop) or any(isinstance(s, Allocate) for s in walk(loop.body)):
+        return True
+    ordered = [s for s in loop.body if isinstance(s, Loop) and _is_ordered(s)]
+    written = [s.index for inner in ordered for s in inner.body if isinstance(s, Store)]
+    return any(index.coefficient(loop.var) != 1 for index in written)
+
+
+def _is_ordered(loop: Loop) -> bool:
+    """Whether this is the loop along a scatter's index or a scan's axis, whose order counts."""
+    return loop.var.name == lower.ORDERED
 
 
 def _is_cheap_reduction(loop: Loop) -> bool:

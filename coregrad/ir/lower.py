@@ -44,6 +44,8 @@ Visit = Generator[Request, Instr, Instr]
 
 
 DEAR = frozenset((ops.EXP, ops.LOG, ops.SIN, ops.DIV, ops.SQRT))
+ORDERED = "s"  # the name of a loop variable whose iterations have an order
+ABREAST = 4  # rows that one iteration of a scan takes: an addition's latency, in additions
 TUPLES = 4  # index tuples under which one kernel asks for a node before it gets a buffer
 
 
@@ -123,6 +125,7 @@ class Evaluation:
     reductions: list[Reduction] = field(default_factory=list)
     requests: dict[Node, dict[Indices, Instr]] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
+    running: dict[Accumulator, Store] = field(default_factory=dict)  # inside a reduction's loop
     instrs: list[Instr] = field(default_factory=list)
 
 
@@ -698,7 +701,7 @@ def evaluate_scatter(
     columns = _output_indices(e.found, rest, plan)
     param = Param("out0", node.dtype, math.prod(node.shape), "inout")
     e.found.params.append(param)
-    row = Var("s", index.shape[0])
+    row = Var(ORDERED, index.shape[0])
     e.found.output_vars.append(row)
     at = variable(row)
     position, valid = e.as_index(e.value(index, (at,)), node.shape[0])
@@ -709,6 +712,38 @@ def evaluate_scatter(
         old = e.instr(ops.LOAD, node.dtype, gate, (param, target), within=frozenset((row,)))
         new = e.instr(ops.ADD, node.dtype, (old, new))
     e.found.stores.append(Store(param, target, new, valid))
+    if e.found.error_stores:
+        e.found.params.append(e.error_param())
+    return e.found
+
+
+def evaluate_scan(
+    node: Node, buffered: Callable[[Node], bool], plan: Plan, checks: Mapping[Node, int]
+) -> Evaluation:
+    """Evaluate a scan of (outer, length, inner): rows in parallel, each in order.
+
+    Neighbouring rows are ``inner`` ones, which lanes can share. Where there are none, an iteration
+    takes several rows: the additions of one wait for each other, those of several do not.
+    """
+    e = Evaluator(buffered, plan, checks)
+    kind, _ = node.arg
+    outer, length, inner = node.shape
+    param = Param("out0", node.dtype, math.prod(node.shape), "out")
+    e.found.params.append(param)
+    abreast = ABREAST if inner == 1 and outer % ABREAST == 0 else 1
+    row, place, step = Var("g", outer // abreast), Var("i", inner), Var(ORDERED, length)
+    e.found.output_vars = e.found.group_vars = [v for v in (row, place) if v.extent > 1]
+    around = frozenset(e.found.output_vars)
+    i = variable(place) if inner > 1 else constant(0)
+    for j in range(abreast):
+        o = variable(row) * abreast + j if row.extent > 1 else constant(j)
+        value = e.value(node.src[0], (o, variable(step), i))
+        acc = Accumulator(f"a{j}", kind, node.dtype)
+        reduction = Reduction(node, acc, (step,), (length,), (value,), around)
+        reduction.result = e.instr(RESULT, node.dtype, (), (acc, 0), around | {step})
+        e.found.reductions.append(reduction)
+        target = flatten((o, variable(step), i), node.shape)
+        e.found.running[acc] = Store(param, target, reduction.result)
     if e.found.error_stores:
         e.found.params.append(e.error_param())
     return e.found

@@ -106,6 +106,8 @@ GRAPH_OPS: dict[str, Op] = {op.name: op for op in (
     Op("fold",       ("x",), ("axis", "length", "stride", "dilation"), domain="number",
        summary="adjoint of window: out[..p..] = sum of x[..o.., k] with o*stride + k*dilation = p"),
     Op("cat",        ("parts",), ("axis",), summary="tensors one after the other along an axis"),
+    Op("scan",       ("x",), ("kind", "axis"), domain="number",
+       summary="the running sum, product or maximum along one axis"),
     # data-dependent
     Op("gather",     ("x", "index"), (), summary="x[index] along axis 0; index is in range"),
     Op("scatter",    ("base", "index", "value"), ("kind",),
@@ -136,7 +138,7 @@ WHERE, IOTA, BUFFER = OPS["where"], OPS["iota"], OPS["buffer"]
 RESHAPE, PERMUTE, EXPAND, PAD, SHRINK, FLIP = (
     OPS[name] for name in ("reshape", "permute", "expand", "pad", "shrink", "flip")
 )
-WINDOW, FOLD, CAT = OPS["window"], OPS["fold"], OPS["cat"]
+WINDOW, FOLD, CAT, SCAN = OPS["window"], OPS["fold"], OPS["cat"], OPS["scan"]
 GATHER, SCATTER, CHECK = OPS["gather"], OPS["scatter"], OPS["check"]
 CONTIGUOUS, COPY, LEAF, DETACH, CUSTOM, CALL = (
     OPS[name] for name in ("contiguous", "copy", "leaf", "detach", "custom", "call")
@@ -150,3 +152,4 @@ BINARY = frozenset(op for op in ELEMENTWISE if op.args == TWO)
 MOVEMENT = frozenset((RESHAPE, PERMUTE, EXPAND, PAD, SHRINK, FLIP, WINDOW))
 MARKERS = frozenset((LEAF, DETACH, CUSTOM))
 REDUCE_KINDS = ("add", "mul", "max", "argmax")
+SCAN_KINDS = ("add", "mul", "max")

@@ -7,7 +7,7 @@ depends on are known. Hoisting loop-invariant work needs no pass of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from coregrad.ir import ops
 from coregrad.ir.index import Var
@@ -84,6 +84,8 @@ def place(found: Evaluation, name: str) -> Kernel:
         for r in nest:
             outer.body.append(Declare(r.acc))
             loops[-1][1].body.append(Update(r.acc, r.values))
+            if r.acc in found.running and r.result is not None:
+                loops[-1][1].body += [r.result, found.running[r.acc]]
         for around, loop in reversed(loops[1:]):
             around.body.append(loop)
         outer.body.append(loops[0][1])
@@ -102,6 +104,8 @@ def place(found: Evaluation, name: str) -> Kernel:
         return [*instr.args, *inner_values(instr), *(r for r in after if r is not None)]
 
     stores = [*found.error_stores, *found.stores]
+    running = [r for r in found.reductions if r.acc in found.running]
+    stores += [replace(found.running[r.acc], value=r.values[0]) for r in running]
     for instr in _ordered(stores, sources):
         if instr.op is RESULT:
             nest = by_acc[instr.attr[0]]
@@ -110,6 +114,9 @@ def place(found: Evaluation, name: str) -> Kernel:
             entered[id(nest)][0][0].body.append(instr)
         else:
             scope_of(instr.vars).body.append(instr)
+    for nest in nests:
+        if nest[0].acc in found.running:
+            close(nest)
     for store in found.error_stores:
         gate = store.gate
         assert gate is not None
@@ -168,7 +175,7 @@ def _ordered(stores: Sequence[Store], sources: Callable[[Instr], list[Instr]]) -
 
 def contraction(found: Evaluation) -> Contraction | None:
     """The kernel as a sum over a product of two operands, if it is one (see kernel.Contraction)."""
-    if len(found.reductions) != 1 or found.error_stores:
+    if len(found.reductions) != 1 or found.error_stores or found.running:
         return None
     r = found.reductions[0]
     value = r.values[0]

@@ -97,7 +97,7 @@ class Scheduler:
     def _always(self, node: Node) -> bool:
         if node.op in (ops.BUFFER, ops.CONST, ops.IOTA):
             return node.op is not ops.BUFFER and node in self.roots
-        if node in self.roots or node.op in (ops.CONTIGUOUS, ops.SCATTER):
+        if node in self.roots or node.op in (ops.CONTIGUOUS, *_ALONE):
             return True
         if any(c.op is ops.SCATTER and c.src[0] is node for c in self.consumers.get(node, ())):
             return True
@@ -140,6 +140,8 @@ class Scheduler:
     def _evaluate(self, outputs: Sequence[Node], plan: Plan) -> Evaluation:
         if outputs[0].op is ops.SCATTER:
             return lower.evaluate_scatter(outputs[0], self.has_buffer, plan, self.checks)
+        if outputs[0].op is ops.SCAN:
+            return lower.evaluate_scan(outputs[0], self.has_buffer, plan, self.checks)
         return lower.evaluate(outputs, self.has_buffer, plan, self.checks)
 
     def _place_of(self, node: Node) -> Node:
@@ -225,7 +227,7 @@ class Scheduler:
     def _may_join(self, a: _Group, b: _Group) -> bool:
         if a.outputs[0].shape != b.outputs[0].shape:
             return False
-        if any(o.op is ops.SCATTER for o in (*a.outputs, *b.outputs)):
+        if any(o.op in _ALONE for o in (*a.outputs, *b.outputs)):
             return False
         epilogue = not b.found.reductions and not set(a.outputs).isdisjoint(b.found.sources)
         if not epilogue and any(place.contraction(g.found) for g in (a, b)):
@@ -277,6 +279,7 @@ class Scheduler:
 
 
 _SUMS = frozenset((ops.REDUCE, ops.FOLD))
+_ALONE = frozenset((ops.SCATTER, ops.SCAN))  # their loops have an order: no kernel is shared
 
 
 def schedule(

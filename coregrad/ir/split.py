@@ -22,6 +22,8 @@ LONG = 1 << 16  # elements that no single running sum should take in, for accura
 ROWS = 16  # rows that a sum of columns adds up at a time
 FAR = 1 << 18  # elements that no longer lie in the nearest caches
 PARTS = 4  # parts of a concatenation that one kernel may choose among
+SCANNED = 2048  # elements of a block that is scanned in one go
+ROWS_ENOUGH = 64  # rows that keep every thread busy without blocks
 TERMS = 4  # products that a sum needs to be treated as a contraction
 DEPTH = 128  # element-wise ops in a row before the chain is cut
 
@@ -35,6 +37,8 @@ def split(roots: Sequence[Node]) -> list[Node]:
         made = node if src == node.src else intern(node.op, src, node.arg, node.dtype, node.shape)
         if made.op is ops.REDUCE:
             made = _split_reduction(made)
+        elif made.op is ops.SCAN:
+            made = _split_scan(made)
         elif made.op is ops.CAT and len(src) > PARTS:
             made = _cat_tree(src, made.arg)
         elif made.op is ops.SCATTER:
@@ -51,7 +55,9 @@ def split(roots: Sequence[Node]) -> list[Node]:
     return [done[root] for root in roots]
 
 
-_CUTS = frozenset((ops.BUFFER, ops.CONST, ops.IOTA, ops.CONTIGUOUS, ops.SCATTER, ops.REDUCE))
+_CUTS = frozenset(
+    (ops.BUFFER, ops.CONST, ops.IOTA, ops.CONTIGUOUS, ops.SCATTER, ops.SCAN, ops.REDUCE)
+)
 
 
 def neutral(kind: str, dtype: DType) -> int | float:
@@ -112,6 +118,38 @@ def _blocks(size: int, wanted: int) -> int:
         return size
     near = [b for b in range(max(2, wanted // 2), min(size, 2 * wanted) + 1) if size % b == 0]
     return min(near, key=lambda b: abs(b - wanted)) if near else wanted
+
+
+def _split_scan(node: Node) -> Node:
+    """A scan as (outer, length, inner) along the middle axis; a long one of few rows by blocks.
+
+    Blocks are scanned side by side, then their totals, which are joined to what follows them.
+    """
+    kind, axis = node.arg
+    shape = node.shape
+    outer, length, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+    x = build.reshape(node.src[0], (outer, length, inner))
+    if outer * inner >= ROWS_ENOUGH or length < 4 * SCANNED:
+        return build.reshape(_scanned(kind, x), shape)
+    blocks = -(-length // SCANNED)
+    x = build.pad(x, ((0, 0), (0, blocks * SCANNED - length), (0, 0)), neutral(kind, node.dtype))
+    within = _scanned(kind, build.reshape(x, (outer * blocks, SCANNED, inner)))
+    rows = build.reshape(within, (outer, blocks, SCANNED, inner))
+    ends = ((0, outer), (0, blocks), (SCANNED - 1, SCANNED), (0, inner))
+    totals = build.reshape(build.shrink(rows, ends), (outer, blocks, inner))
+    totals = _split_scan(build.scan(kind, totals, 1))
+    before = build.pad(totals, ((0, 0), (1, 0), (0, 0)), neutral(kind, node.dtype))
+    before = build.shrink(before, ((0, outer), (0, blocks), (0, inner)))
+    before = build.expand(build.reshape(before, (outer, blocks, 1, inner)), rows.shape)
+    joined = build.reshape(_JOINS[kind](before, rows), (outer, blocks * SCANNED, inner))
+    return build.reshape(build.shrink(joined, ((0, outer), (0, length), (0, inner))), shape)
+
+
+def _scanned(kind: str, x: Node) -> Node:
+    return intern(ops.SCAN, (x,), (kind, 1), x.dtype, x.shape)
+
+
+_JOINS = {"add": build.add, "mul": build.mul, "max": build.maximum}
 
 
 def _own_base(node: Node) -> Node:

@@ -121,6 +121,14 @@ def _reduce_shape(n: Node) -> Shape:
     return tuple(size for axis, size in enumerate(x.shape) if axis not in axes)
 
 
+def _scan_shape(n: Node) -> Shape:
+    kind, axis = n.arg
+    _require(kind in ops.SCAN_KINDS, f"kind {kind!r}")
+    _require(0 <= axis < len(n.src[0].shape), f"axis {axis} of shape {n.src[0].shape}")
+    _require(n.dtype is not dtypes.bool_, "a scan of bool")
+    return n.src[0].shape
+
+
 def _reshape_shape(n: Node) -> Shape:
     _require(math.prod(n.arg) == math.prod(n.src[0].shape), f"from {n.src[0].shape} to {n.arg}")
     return tuple(n.arg)
@@ -215,6 +223,7 @@ SHAPES: dict[Op, Callable[[Node], Shape]] = {
     ops.IOTA: _iota_shape,
     ops.BUFFER: lambda n: n.shape,
     ops.REDUCE: _reduce_shape,
+    ops.SCAN: _scan_shape,
     ops.RESHAPE: _reshape_shape,
     ops.PERMUTE: _permute_shape,
     ops.EXPAND: _expand_shape,

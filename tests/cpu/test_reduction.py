@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numeric import check
 
-from coregrad import Tensor, dtypes
+from coregrad import Tensor, dtypes, engine
 from coregrad.errors import DTypeError, ShapeError
 
 NAN, INF = math.nan, math.inf
@@ -291,6 +291,50 @@ def test_logsumexp_guards_rows_of_minus_infinity_in_value_and_gradient():
 
 
 # ---- running reductions ------------------------------------------------------------------------
+
+
+@few
+@given(
+    shape=st.lists(st.integers(1, 7), min_size=1, max_size=4).map(tuple),
+    data=st.data(),
+    kind=st.sampled_from(["cumsum", "cumprod", "cummax", "cummin"]),
+    dtype=st.sampled_from(["int64", "int32", "uint8", "float32", "float64"]),
+)
+def test_running_reductions_along_any_axis_are_numpys(shape, data, kind, dtype):
+    axis = data.draw(st.integers(-len(shape), len(shape) - 1))
+    draw = np.random.default_rng(math.prod(shape))
+    array = draw.integers(0, 5, shape).astype(dtype)
+    got = getattr(Tensor(array), kind)(axis)
+    ufunc = {
+        "cumsum": np.add, "cumprod": np.multiply, "cummax": np.maximum, "cummin": np.minimum,
+    }[kind]  # fmt: skip
+    wide = "int64" if kind in ("cumsum", "cumprod") and array.dtype.kind in "iu" else None
+    want = ufunc.accumulate(array, axis, dtype=wide)
+    got = got if kind in ("cumsum", "cumprod") else got.values
+    np.testing.assert_array_equal(got.numpy(), want)
+
+
+@pytest.mark.parametrize("device", ["cpu", "numpy"])
+@pytest.mark.parametrize("shape", [(8191,), (8192,), (20001,), (3, 9000), (9000, 3), (2, 9000, 2)])
+def test_long_running_sums_go_by_blocks(shape, device):
+    array = np.random.default_rng(1).integers(-9, 9, shape)
+    axis = int(np.argmax(shape))
+    got = Tensor(array, device=device).cumsum(axis)
+    np.testing.assert_array_equal(got.numpy(), array.cumsum(axis))
+
+
+def test_long_running_sums_of_floats_stay_accurate():
+    array = np.random.default_rng(2).normal(size=1 << 18).astype("float32")
+    got = Tensor(array).cumsum(0).numpy().astype("float64")
+    exact = array.astype("float64").cumsum()
+    assert np.abs(got - exact).max() <= 1e-6 * np.abs(array.astype("float64")).sum()
+
+
+def test_a_running_sum_of_a_computed_tensor_is_one_kernel(monkeypatch):
+    x = Tensor(np.ones((64, 32), "float32"), device="cpu")
+    monkeypatch.setattr(engine, "launches", [])
+    (x * 2 + 1).cumsum(1).realize()
+    assert engine.launches == ["scan_64x32x1"]
 
 
 @pytest.mark.parametrize("length", [0, 1, 2, 31, 32, 33, 65, 1025])

@@ -83,6 +83,7 @@ CASES: dict[str, tuple[Function, Sequence[Array]]] = {
     "flip": (lambda x: build.flip(x, (0, 2)), [arange(2, 3, 4)]),
     "window": (lambda x: build.window(x, 0, 3, 2, 2), [arange(9, 2)]),
     "fold": (lambda x: build.fold(x, 1, 9, 2, 2), [arange(2, 3, 3)]),
+    "scan": (lambda x: build.scan("add", x, 1), [arange(2, 3, 2)]),
     "cat": (lambda x, y: build.cat([x, y, x], 1), [arange(2, 3), arange(2, 1)]),
     "gather": (lambda x: build.gather(x, build.reshape(index(2, 0, 2, 2), (2, 2))), [arange(3, 2)]),
     "scatter_add": (lambda x, y: build.scatter(x, index(2, 0, 2), y, "add"),

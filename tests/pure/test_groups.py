@@ -242,6 +242,12 @@ def test_convolutions_and_both_gradients(
     close(t.grad, down[..., inner[0], inner[1]].reshape(x.shape), out * taps * taps)
 
 
+def test_an_index_that_is_out_of_range_is_reported(grouped: str) -> None:
+    table, index = Tensor(floats(50, 300), device=grouped), np.array([3, 50, 7])
+    with pytest.raises(IndexError):
+        table[Tensor(index, device=grouped)].sum(1).numpy()
+
+
 # ---- programs ----------------------------------------------------------------------------------
 
 
@@ -319,6 +325,13 @@ def test_a_group_is_used_where_it_pays(program: Node, wanted: int) -> None:
     alone = one(program, Alone.limits)
     assert threads(alone) == 0
     assert not any(isinstance(s, Barrier) for s in walk(alone.body))
+
+
+def test_a_group_has_a_power_of_two_of_threads_whatever_the_device_has() -> None:
+    for limits in (replace(LIMITS, threads=100), replace(LIMITS, threads=3)):
+        for program in (softmax(source("x", 8, 999)), columns_sum(300, 40)):
+            count = threads(one(program, limits))
+            assert count == {100: 64, 3: 2}[limits.threads]
 
 
 def test_element_wise_kernels_have_an_iteration_per_element() -> None:
@@ -435,11 +448,9 @@ def test_what_an_index_determines_it_determines(
         assert told == set(loops)
 
 
-def group(b: Builder, n: int = 8) -> Any:
-    """``out[8*i + t]`` by groups of 8 threads that share 16 elements."""
-    out = b.param("out", float32, 4 * n, "out")
-    x = b.param("x", float32, 4 * n)
-    return out, x
+def group(b: Builder) -> Any:
+    """An output and an input of 32 elements, for four groups of eight threads."""
+    return b.param("out", float32, 32, "out"), b.param("x", float32, 32)
 
 
 def refused(b: Builder, message: str, limits: Limits | None = None) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from coregrad.ir.groups.writer import Copy, Writer
 from coregrad.ir.index import Var, unflatten
 from coregrad.ir.kernel import Instr, Kernel, Loop, Stmt
+from coregrad.ir.lower import ORDERED
 
 
 def layout(kernel: Kernel) -> Kernel:
@@ -36,11 +37,11 @@ def layout(kernel: Kernel) -> Kernel:
 def nest(loop: Loop) -> tuple[list[Loop], list[Instr], Sequence[Stmt]]:
     """Loops that contain only each other and values, those values, and the innermost body.
 
-    The loop over a scatter's source, ``s``, is no part of it: its order matters.
+    A loop whose iterations have an order, as a scatter's, is no part of it.
     """
     loops, before = [loop], list[Instr]()
     body = loop.body
-    while body and isinstance(body[-1], Loop) and body[-1].var.name != "s":
+    while body and isinstance(body[-1], Loop) and body[-1].var.name != ORDERED:
         values = [s for s in body[:-1] if isinstance(s, Instr)]
         if len(values) < len(body) - 1:
             break

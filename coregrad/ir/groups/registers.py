@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from coregrad.ir import ops
+from coregrad.ir.groups.strides import walks
 from coregrad.ir.groups.writer import Copy, Writer
 from coregrad.ir.index import Index, Var, constant, unflatten
 from coregrad.ir.kernel import (
@@ -28,6 +29,7 @@ from coregrad.ir.target import Limits
 
 ROWS = 4  # a block of 4 x 16 fills the vector registers of a CPU, and needs few loads
 WIDTHS = {16: 1.0, 8: 0.75, 4: 0.5}  # columns of a block, and about how fast it is (measured)
+SCATTERED = 0.6  # the speed of columns that are far apart in memory
 DEPTH = 16  # steps of the sum that operands are computed ahead for, at most
 ENOUGH = 64  # work-items that keep every core busy
 TERMS = 4  # products that a sum needs to be worth a block
@@ -45,13 +47,11 @@ def layout(whole: Contraction, kernel: Kernel, limits: Limits) -> Kernel | None:
     """The kernel with one work-item per block of outputs, or None where that does not pay."""
     if math.prod(v.extent for v in whole.k) < TERMS:
         return None
-    whole = oriented(whole)
-    rows, columns = _block(whole)
-    if rows * columns == 1:
+    whole, sides = _sides(whole)
+    if sides[0].size * sides[1].size == 1:
         return None
     writer = Writer()
     outer = [*whole.batch, *whole.n, *whole.m]  # neighbouring items share the columns they read
-    sides = _Side(whole.m[-1], rows), _Side(whole.n[-1], columns)
     sizes = {v: v.extent for v in outer} | {side.var: side.blocks for side in sides}
     with writer.loop(Var("g", math.prod(sizes.values())), "grid") as g:
         at = dict(zip(outer, unflatten(g, list(sizes.values())), strict=True))
@@ -71,6 +71,11 @@ class _Side:
     @property
     def blocks(self) -> int:
         return -(-self.var.extent // self.size)
+
+    @property
+    def waste(self) -> float:
+        """Elements computed for each one that is stored."""
+        return self.blocks * self.size / self.var.extent
 
     def position(self, block: Index, inner: Index) -> Index:
         """Where the element ``inner`` of a block stands."""
@@ -96,7 +101,9 @@ def _sums(
     Its stores are neighbours: from there a compiler finds the vectors in the loop before.
     """
     acc = declared(writer, whole.acc, sides[0].size, sides[1].size)
-    operands = [_Operand(s, value) for s, value in zip(sides, (whole.a, whole.b), strict=True)]
+    down, across = sides
+    vectors = walks(whole.b, across.var)
+    operands = _Operand(down, whole.a, True), _Operand(across, whole.b, vectors)
     *outer, last = whole.k
     depth = _depth(last.extent) if any(one.is_staged for one in operands) else 1
     for one in operands:
@@ -124,11 +131,12 @@ class _Operand:
 
     side: _Side
     value: Instr
+    is_handy: bool  # no need to gather it from far apart
     stage: Array | None = None
 
     @property
     def is_staged(self) -> bool:
-        return self.value.op is not ops.LOAD or bool(self.value.args)
+        return not self.is_handy or self.value.op is not ops.LOAD or bool(self.value.args)
 
     def allocate(self, writer: Writer, depth: int) -> None:
         if self.is_staged:
@@ -193,16 +201,29 @@ def multiply(
             writer.add(Update(acc, (product,)))
 
 
-def _block(whole: Contraction) -> tuple[int, int]:
-    """Rows and columns of a block: fewer where the output is small."""
+def _sides(whole: Contraction) -> tuple[Contraction, tuple[_Side, _Side]]:
+    """Along which axes blocks are cut, and how large: columns where they fill vectors best, rows
+    along the longest axis of the other operand; smaller blocks where there are few outputs."""
+    whole = oriented(whole)
+    turned = replace(whole, m=whole.n, n=whole.m, a=whole.b, b=whole.a)
+    ranked = [(_speed(one.b, var), one, var) for one in (turned, whole) for var in one.n]
+    _, whole, across = max(reversed(ranked), key=lambda choice: choice[0])
+    down = max(reversed(whole.m), key=lambda var: min(var.extent, ROWS))
+    rows, columns = min(ROWS, down.extent), _columns(across.extent)
     outputs = math.prod(v.extent for v in (*whole.batch, *whole.m, *whole.n))
-    rows, columns = min(ROWS, whole.m[-1].extent), _columns(whole.n[-1].extent)
     while outputs < ENOUGH * rows * columns and rows * columns > 1:
         rows, columns = (rows // 2, columns) if rows > 1 else (1, columns // 2)
-    return rows, columns
+    return whole, (_Side(down, rows), _Side(across, columns))
 
 
 def _columns(extent: int) -> int:
     """The width of a block that wastes least, narrower ones being slower."""
-    wide = [(-(-extent // n) * n / speed, n) for n, speed in WIDTHS.items() if n <= extent]
-    return min(wide)[1] if wide else extent
+    wide = [n for n in WIDTHS if n <= extent]
+    return max(wide, key=lambda n: WIDTHS[n] / _Side(Var("", extent), n).waste) if wide else extent
+
+
+def _speed(value: Instr, var: Var) -> float:
+    """About how fast blocks with their columns along ``var`` are, 1 being the best."""
+    width = _columns(var.extent)
+    near = 1.0 if walks(value, var) else SCATTERED
+    return near * WIDTHS.get(width, width / 32) / _Side(var, width).waste

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from coregrad import dtypes
 from coregrad.ir import ops
 from coregrad.ir.groups.flat import nest
+from coregrad.ir.groups.strides import is_near
 from coregrad.ir.groups.writer import Copy, Writer
 from coregrad.ir.index import Index, Var, unflatten
 from coregrad.ir.kernel import (
@@ -86,13 +87,10 @@ def _can_share(body: Sequence[Stmt]) -> bool:
     """Whether every loop may be walked in any order, and only loops touch scratch memory."""
     if any(isinstance(s, Update) or (isinstance(s, Store) and _is_scratch(s)) for s in body):
         return False
-    declared = {s.acc for s in body if isinstance(s, Declare)}
-    for loop in (s for s in body if isinstance(s, Loop)):
-        running = _updated(loop) & declared
-        inside = [s for s in walk(loop.body) if isinstance(s, Instr) and s.op is RESULT]
-        if any(s.attr[0] in running for s in inside):
-            return False
-    return True
+    whole = {s.acc for s in body if isinstance(s, Declare)}
+    loops = (s for s in body if isinstance(s, Loop))
+    inside = (s for loop in loops for s in walk(loop.body) if isinstance(s, Instr))
+    return not any(s.op is RESULT and s.attr[0] in whole for s in inside)
 
 
 def _is_scratch(store: Store) -> bool:
@@ -140,17 +138,6 @@ def _loads(loop: Loop) -> Iterable[Index]:
     for stmt in walk(loop.body):
         if isinstance(stmt, Instr) and stmt.op is ops.LOAD and isinstance(stmt.attr[0], Param):
             yield stmt.attr[1]
-
-
-def is_near(index: Index, var: Var) -> bool:
-    """Whether a step of ``var`` leads to the same element or a neighbour."""
-    step = index.coefficient(var)
-    if step is None:  # behind a division: as it is at the beginning
-        if index.computed():
-            return False
-        origin = dict.fromkeys(index.vars, 0)
-        step = index.evaluate({**origin, var: 1}) - index.evaluate(origin)
-    return abs(step) <= 1
 
 
 def most_threads(limits: Limits) -> int:

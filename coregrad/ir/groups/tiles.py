@@ -12,13 +12,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from coregrad.ir import ops
 from coregrad.ir.groups.registers import TERMS, declared, multiply, oriented
-from coregrad.ir.groups.rows import is_near, most_threads
+from coregrad.ir.groups.rows import most_threads
+from coregrad.ir.groups.strides import loads, walks
 from coregrad.ir.groups.writer import Copy, Writer
 from coregrad.ir.index import Index, Var, unflatten
 from coregrad.ir.kernel import Accumulator, Array, Barrier, Contraction, Instr, Kernel, Store
-from coregrad.ir.legalize import needs
 from coregrad.ir.target import Limits
 
 SIDE = 16  # threads along each side of a tile, and steps of the sum that a tile spans
@@ -202,21 +201,8 @@ class _Tiles:
 
 def _along(value: Instr, k: Var, side: Var) -> bool:
     """Whether neighbouring terms of the sum are neighbours in memory, rather than rows are."""
-    for index in _loads(value):
-        if k in index.vars or side in index.vars:
-            return is_near(index, k) and not (side in index.vars and is_near(index, side))
-    return True
+    return walks(value, k) and (not walks(value, side) or not _reads(value, side))
 
 
-def _loads(root: Instr) -> list[Index]:
-    """The indices of what a value is computed from."""
-    found, seen, stack = [], set[Instr](), [root]
-    while stack:
-        instr = stack.pop()
-        if instr in seen:
-            continue
-        seen.add(instr)
-        if instr.op is ops.LOAD:
-            found.append(instr.attr[1])
-        stack += needs(instr)
-    return found
+def _reads(value: Instr, var: Var) -> bool:
+    return any(var in index.vars for index in loads(value))
