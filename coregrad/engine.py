@@ -149,12 +149,13 @@ def _known(leaves: Iterable[Any]) -> None:
 
 def read(node: Node, device: str) -> NDArray[Any]:
     """The values of ``node`` as a fresh array of its stored dtype (bfloat16 as uint16)."""
-    realize([node], device)
-    _known([resolve(node).arg])
-    storage = resolve(node).arg.on(device)
     out = np.empty(node.shape, node.dtype.storage)
-    if out.size:
-        plugins.open_device(device).device.copy_out(storage.raw, _bytes(out))
+    with lock:
+        realize([node], device)
+        _known([resolve(node).arg])
+        storage = resolve(node).arg.on(device)
+        if out.size:
+            plugins.open_device(device).device.copy_out(storage.raw, _bytes(out))
     return out
 
 
@@ -167,9 +168,10 @@ def from_host(array: NDArray[Any], dtype: DType, device: str) -> Node:
             f"{', '.join(d.name for d in dtypes.ALL if d in active.device.limits.dtypes)}"
         )
     data = np.ascontiguousarray(array, dtype.storage)
-    storage = Storage(device, data.nbytes)
-    if data.nbytes:
-        active.device.copy_in(storage.raw, _bytes(data))
+    with lock:
+        storage = Storage(device, data.nbytes)
+        if data.nbytes:
+            active.device.copy_in(storage.raw, _bytes(data))
     return build.buffer(storage, dtype, array.shape)
 
 
@@ -226,15 +228,15 @@ def _companions(expression: Expression, roots: Sequence[Node], device: str) -> l
 def _is_work(node: Node) -> bool:
     if node.op is ops.CALL:
         return bool(node.arg.has(_is_work))
-    return node.op in (ops.REDUCE, ops.FOLD, ops.SCATTER)
+    return node.op in (ops.REDUCE, ops.FOLD, ops.SCATTER, ops.ARGSORT)
 
 
 def _is_dear(node: Node) -> bool:
-    """Whether a node is a sum over products of repeated operands, a fold or a scatter."""
+    """Whether a node is a sum over products of repeated operands, a fold, a scatter or a sort."""
     if node.op is ops.CALL:
         return bool(node.arg.has(_is_dear))
     if node.op is not ops.REDUCE or node.arg[0] != "add":
-        return node.op in (ops.FOLD, ops.SCATTER)
+        return node.op in (ops.FOLD, ops.SCATTER, ops.ARGSORT)
     product = resolve(node.src[0])
     return product.op is ops.MUL and all(resolve(f).op is ops.EXPAND for f in product.src)
 

@@ -86,7 +86,8 @@ class BackendInfo:
 
 
 class Device(Protocol):
-    """One device: memory and launches. All calls may come from any thread, one at a time."""
+    """One device: memory and launches. Calls may come from any thread, one at a time; only ``free``
+    may come in the middle of another call, from the garbage collector, and must not wait for it."""
 
     name: str
     limits: Limits

@@ -17,7 +17,7 @@ from coregrad.ir import loops, lower, ops, place, split
 from coregrad.ir.graph import Node, toposort
 from coregrad.ir.groups import keeps_rows, layout, row_limits
 from coregrad.ir.index import Var
-from coregrad.ir.kernel import INDEX, RESULT, Instr, Kernel
+from coregrad.ir.kernel import INDEX, RESULT, Instr, Kernel, Sort
 from coregrad.ir.lower import Evaluation, NeedsBuffer, Plan, Reduction
 from coregrad.ir.target import Limits
 
@@ -142,6 +142,8 @@ class Scheduler:
             return lower.evaluate_scatter(outputs[0], self.has_buffer, plan, self.checks)
         if outputs[0].op is ops.SCAN:
             return lower.evaluate_scan(outputs[0], self.has_buffer, plan, self.checks)
+        if outputs[0].op is ops.ARGSORT:
+            return lower.evaluate_argsort(outputs[0])
         return lower.evaluate(outputs, self.has_buffer, plan, self.checks)
 
     def _place_of(self, node: Node) -> Node:
@@ -258,6 +260,8 @@ class Scheduler:
     # ---- kernels ---------------------------------------------------------------------------
 
     def _task(self, group: _Group) -> Task:
+        if group.outputs[0].op is ops.ARGSORT:
+            return self._sort(group)
         plan = loops.plan(group.found, self.limits)
         found, kernel = self._kernel(group, plan)
         rows = loops.row_caches(found, kernel, row_limits(self.limits))
@@ -265,10 +269,19 @@ class Scheduler:
             cached = self._kernel(group, replace(plan, rows=rows))
             if keeps_rows(cached[1], self.limits):
                 found, kernel = cached
-        kernel = layout(kernel, self.limits)
+        laid = layout(kernel, self.limits)
+        laid.contraction = kernel.contraction  # a backend may claim it all the same
         scatter = group.outputs[0].op is ops.SCATTER
         initial = group.outputs[0].src[0] if scatter else None
-        return Task(kernel, group.outputs, found.sources, initial)
+        return Task(laid, group.outputs, found.sources, initial)
+
+    def _sort(self, group: _Group) -> Task:
+        """A launch that the device does in a way of its own."""
+        (node,) = group.outputs
+        keys = node.src[0]
+        made = Kernel(loops.name(group.found, node), tuple(group.found.params), [])
+        made.sort = Sort(keys.dtype, *keys.shape, node.arg)
+        return Task(made, group.outputs, group.found.sources)
 
     def _kernel(self, group: _Group, plan: Plan) -> tuple[Evaluation, Kernel]:
         found = self._evaluate(group.outputs, plan)
@@ -279,7 +292,7 @@ class Scheduler:
 
 
 _SUMS = frozenset((ops.REDUCE, ops.FOLD))
-_ALONE = frozenset((ops.SCATTER, ops.SCAN))  # their loops have an order: no kernel is shared
+_ALONE = frozenset((ops.SCATTER, ops.SCAN, ops.ARGSORT))  # in an order: they share no kernel
 
 
 def schedule(
