@@ -33,6 +33,10 @@ VARIABLES = {v.name: v for v in (
                                            "part of 'platform: device'"),
     Variable("COREGRAD_OPENCL_LIMITS", "", "'gpu': treat a CPU's OpenCL driver as a GPU: the same "
                                            "kernels, no more local memory"),
+    Variable("COREGRAD_CUDA_MATMUL", "", "'tf32': cuBLAS may use the leading 11 bits of float32's "
+                                         "factors; 'kernels': the core's kernels, not cuBLAS"),
+    Variable("COREGRAD_EMULATE", "", "cuda,metal: devices whose kernels the development tool "
+                                     "coregrad-simt runs on the CPU, slowly and strictly"),
     Variable("COREGRAD_CACHE", "", "folder of compiled kernels; unset: the user's cache folder; "
                                    "'0': no disk cache"),
     Variable("COREGRAD_DATA", "", "folder where datasets are looked for and kept"),

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from coregrad import config, plugins
+from coregrad import config, dtypes, plugins
 from coregrad.dtypes import DType
 from coregrad.expression import Expression
 from coregrad.ir import (
@@ -85,7 +85,9 @@ def compile_expression(
                 made[node] = formula.expand(node.arg, src)
             else:
                 made[node] = graph.intern(node.op, src, node.arg, node.dtype, node.shape)
-    targets = split.split(simplify.simplify([made[r] for r in roots]))
+    targets = split.split(
+        simplify.simplify([made[r] for r in roots]), functools.partial(_sorts, active)
+    )
     verify.verify_graph(targets)
     checks = _check_numbers(expression, targets)
     if config.debug() >= 5:
@@ -171,7 +173,7 @@ def _assemble(
             place[task.outputs[0]] = slot(task.initial)
         sources = iter(task.sources)
         outputs = iter(task.outputs)
-        operands = []
+        operands: list[int] = []
         for param in task.kernel.params:
             if param.role == "error":
                 if error is None:
@@ -180,7 +182,14 @@ def _assemble(
                 operands.append(error)
             else:
                 operands.append(slot(next(sources if param.role == "in" else outputs)))
-        steps.append(_step(task.kernel, operands, active))
+        if task.kernel.sort is not None:
+            operands.append(base + len(sizes))
+            program, scratch = _own_sort(task.kernel.sort, active)
+            sizes.append(scratch)
+            _show_kernel(task.kernel)
+            steps.append(_rendered(task.kernel, program, operands, active))
+        else:
+            steps.append(_step(task.kernel, operands, active))
     results = [slot(_unviewed(t)) if math.prod(t.shape) else -1 for t in targets]
     _plan_frees(steps, base, {*results, error})
     return Plan(steps, sizes, blocks, results, error)
@@ -190,14 +199,19 @@ def _step(made: kernel.Kernel, operands: list[int], active: plugins.Active) -> S
     limits = active.device.limits
     made = legalize.legalize(made, active.hooks, limits)
     verify.verify_kernel(made, limits)
-    if config.debug() >= 3:
-        _print(str(made))
-    work = loops.float_operations(made.body)
-    moved = sum(p.size * p.dtype.itemsize for p in made.params)
+    _show_kernel(made)
     if active.hooks.style == "eager":
         run = functools.partial(_run_eagerly, made, active)
+        work, moved = _counts(made)
         return Step(made.name, 1, run, True, operands, work=work, moved=moved)
     program = emit.emit(made, active.backend, active.hooks, limits)
+    return _rendered(made, program, operands, active)
+
+
+def _rendered(
+    made: kernel.Kernel, program: Any, operands: list[int], active: plugins.Active
+) -> Step:
+    """The step of a kernel whose program is there."""
     debug = config.debug()
     if debug >= 4:
         _print(str(program))
@@ -205,7 +219,32 @@ def _step(made: kernel.Kernel, operands: list[int], active: plugins.Active) -> S
     if debug >= 6 and assembly is not None:
         _print(assembly(program))
     compiled = active.device.compile(program)
+    work, moved = _counts(made)
     return Step(made.name, made.grid, compiled, False, operands, work=work, moved=moved)
+
+
+def _show_kernel(made: kernel.Kernel) -> None:
+    if config.debug() >= 3:
+        _print(str(made))
+
+
+def _counts(made: kernel.Kernel) -> tuple[int, int]:
+    """What DEBUG=2 divides by the time: floating-point operations, and bytes of the buffers."""
+    moved = sum(p.size * p.dtype.itemsize for p in made.params)
+    return loops.float_operations(made.body), moved
+
+
+def _own_sort(wanted: kernel.Sort, active: plugins.Active) -> Any:
+    """The device's program for a sort and the bytes of scratch memory it needs, or None."""
+    sort = getattr(active.device, "sort", None)
+    return None if sort is None else sort(wanted.dtype, wanted.rows, wanted.length, wanted.count)
+
+
+def _sorts(active: plugins.Active, node: Node) -> bool:
+    """Whether the device does this argsort itself."""
+    x = node.src[0]
+    wanted = kernel.Sort(x.dtype, math.prod(x.shape[:-1]), x.shape[-1], node.arg)
+    return node.dtype is dtypes.int32 and _own_sort(wanted, active) is not None
 
 
 def _run_eagerly(made: kernel.Kernel, active: plugins.Active, buffers: Sequence[Any]) -> None:

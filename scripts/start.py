@@ -17,6 +17,7 @@ import shlex
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,6 +32,7 @@ UNWANTED = (
     "PIP_USER",
     "__PYVENV_LAUNCHER__",
 )
+TESTED = ["conformance", "plugins/coregrad-opencl"]  # what the tests need beside the CPU
 CHECKS = {
     "ruff check": ["-m", "ruff", "check", "."],
     "ruff format": ["-m", "ruff", "format", "--check", "."],
@@ -158,14 +160,19 @@ def install(purpose: str, requirements: Path) -> None:
     if stamp.exists() and stamp.read_text() == state:
         return
     say("installing coregrad and what it needs")
-    cpu = ["-e", str(ROOT / "plugins" / "coregrad-cpu")]
-    if on_musl():  # llvmlite has no wheel there: the NumPy device alone
-        pip_install("-e", str(ROOT))
-        pip_install("--no-deps", *cpu)
+    extra = TESTED if purpose == "test" else []
+    if on_musl():  # no wheels of LLVM or OpenCL there: the NumPy device alone
+        pip_install("-e", str(ROOT), *editable(p for p in extra if "plugins" not in p))
+        pip_install("--no-deps", *editable(["plugins/coregrad-cpu"]))
     else:
-        pip_install("-e", str(ROOT), *cpu)
+        pip_install("-e", str(ROOT), *editable(["plugins/coregrad-cpu", *extra]))
     pip_install("-r", str(requirements))
     stamp.write_text(state)
+
+
+def editable(projects: Iterable[str]) -> list[str]:
+    """What tells pip to install these folders of the repository as they stand."""
+    return [word for project in projects for word in ("-e", str(ROOT / project))]
 
 
 def fingerprint(requirements: Path) -> str:
@@ -173,7 +180,8 @@ def fingerprint(requirements: Path) -> str:
     digest = hashlib.sha256(str(ROOT).encode())
     for path in (
         ROOT / "pyproject.toml",
-        ROOT / "plugins/coregrad-cpu/pyproject.toml",
+        *sorted(ROOT.glob("plugins/*/pyproject.toml")),
+        ROOT / "conformance/pyproject.toml",
         requirements,
     ):
         digest.update(path.read_bytes())

@@ -134,6 +134,12 @@ def specials(dtype: DType) -> Any:
     if dtype.is_int:
         lo, hi = int(dtype.min), int(dtype.max)
         some = {lo, lo + 1, -129, -2, -1, 0, 1, 2, 7, 127, 255, 65537, hi // 2, hi - 1, hi}
+        if hi.bit_length() > 53:  # what rounds otherwise by way of a double, or of a float32
+            some |= {
+                (1 << 53) + (1 << 29) + 1,
+                (1 << 61) + (1 << 37) + 1,
+                (1 << 61) + (1 << 53) + 1,
+            }
         return np.array(sorted(v for v in some if lo <= v <= hi), dtype.storage)
     info = np.finfo(np.float32 if dtype is bfloat16 else dtype.storage)
     values = [0.0, 1.0, 1.5, 2.0, 0.1, math.pi, 88.0, math.inf, math.nan, 65504.0, 65519.9, 2.0**31]
@@ -224,6 +230,7 @@ def _of_dtype(dtype: DType, have: Sequence[DType], lacking: Sequence[str]) -> It
     yield _comparisons(dtype)
     if dtype.is_float:
         yield _functions(dtype, lacking)
+        yield _known_operands(dtype, lacking)
         yield _float_arithmetic(dtype, lacking)
     else:
         yield _bits(dtype)
@@ -386,6 +393,28 @@ def _float_arithmetic(dtype: DType, lacking: Sequence[str]) -> Case:
     # A product and a sum that no one may make one operation of.
     both = rounded(widened(rounded(p * q, dtype), dtype).astype(wide) + q, dtype)
     bench.want("mul_add", dtype, both, lambda k, x, y: k.op("add", k.op("mul", x, y), y))
+    return bench.done()
+
+
+def _known_operands(dtype: DType, lacking: Sequence[str]) -> Case:
+    """Functions of constants, which a compiler may compute by itself, NaN above all."""
+    numbers = [math.nan, math.inf, -math.inf, 0.0, -2.5]
+    bench = Bench(f"known_{dtype.name}", (dtype, rounded(np.array([7.5, -7.5, 0.25]), dtype)))
+    functions = {"exp": np.exp, "log": np.log, "sqrt": np.sqrt, "trunc": np.trunc, "sin": np.sin}
+    for name, function in functions.items():
+        for i, number in enumerate(numbers):
+            if name in lacking:
+                continue
+            value = np.full(3, function(np.longdouble(number)))
+            attr = 0 if name == "sin" else None
+
+            def make(
+                b: Builder, x: Instr, op: str = name, c: float = number, a: Any = attr
+            ) -> Instr:
+                return b.op(op, b.const(c, dtype), attr=a)
+
+            ulp = CONTRACT_OPS[name].ulp[dtype.name]
+            bench.want(f"{name}_{i}", dtype, value, make, ulp)
     return bench.done()
 
 

@@ -281,6 +281,10 @@ def _scan(node: Node, wide: bool, x: Array) -> Array:
     return ufunc.accumulate(x, axis, dtype=x.dtype)
 
 
+def _argsort(node: Node, wide: bool, x: Array) -> Array:
+    return np.argsort(x, axis=-1, kind="stable")[..., : node.arg].astype(held(node.dtype))
+
+
 ROWS: dict[ops.Op, Row] = {
     ops.CONST: _const,
     ops.IOTA: _iota,
@@ -315,6 +319,7 @@ ROWS: dict[ops.Op, Row] = {
     ops.WINDOW: _window,
     ops.FOLD: _fold,
     ops.SCAN: _scan,
+    ops.ARGSORT: _argsort,
     ops.CAT: lambda node, wide, *parts: np.concatenate(parts, node.arg),
     ops.CHECK: _check,
     ops.GATHER: _gather,

@@ -83,10 +83,13 @@ def test_distance_counts_what_is_no_number_as_infinite():
     assert off[8] > 1e30
 
 
-def test_an_overflow_counts_as_the_number_that_would_come_next():
-    top = ulp.FORMATS[dtypes.float32].max
-    off = ulp.distance(np.array([np.inf]), np.array([top]), dtypes.float32)
-    assert off.tolist() == [1.0]
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_an_overflow_counts_as_the_number_that_would_come_next(dtype):
+    top = ulp.FORMATS[dtype].max
+    step = 2.0 ** (ulp.FORMATS[dtype].emax - ulp.FORMATS[dtype].digits + 1)
+    got = np.array([np.inf, -np.inf, np.inf])
+    off = ulp.distance(got, np.array([top, -top, top - 3 * step]), dtype)
+    assert off.tolist() == [1.0, 1.0, 4.0]
 
 
 def test_limits_are_those_of_the_contract():

@@ -54,6 +54,11 @@ max, min, argmax, argmin = Tensor.max, Tensor.min, Tensor.argmax, Tensor.argmin
 any, all, var, std, norm = Tensor.any, Tensor.all, Tensor.var, Tensor.std, Tensor.norm
 cumsum, cumprod, cummax, cummin = Tensor.cumsum, Tensor.cumprod, Tensor.cummax, Tensor.cummin
 logcumsumexp, count_nonzero = Tensor.logcumsumexp, Tensor.count_nonzero
+sort, argsort, msort, topk = Tensor.sort, Tensor.argsort, Tensor.msort, Tensor.topk
+kthvalue, median, nanmedian = Tensor.kthvalue, Tensor.median, Tensor.nanmedian
+quantile, nanquantile, unique = Tensor.quantile, Tensor.nanquantile, Tensor.unique
+unique_consecutive, searchsorted = Tensor.unique_consecutive, Tensor.searchsorted
+bucketize = Tensor.bucketize
 matmul, bmm, outer, einsum = Tensor.matmul, Tensor.bmm, Tensor.outer, Tensor.einsum
 # fmt: on
 

@@ -14,7 +14,8 @@ from coregrad.api.base import TensorBase
 from coregrad.api.composed import composed
 from coregrad.api.device import default_int
 from coregrad.api.indexing import caller, known_values
-from coregrad.api.reduction import Reduction, chosen, total, wide
+from coregrad.api.reduction import chosen, total, wide
+from coregrad.api.sorting import Sorting
 from coregrad.errors import CoregradError, IndexRangeError, ShapeError
 from coregrad.ir import build, ops
 from coregrad.ir.graph import Node
@@ -27,7 +28,7 @@ L = TypeVar("L", bound="Loss")
 IGNORED = -100  # PyTorch's label for "no loss here"
 
 
-class Loss(Reduction):
+class Loss(Sorting):
     """Methods that compare a tensor of predictions with one of targets."""
 
     # ---- classification ------------------------------------------------------------------------

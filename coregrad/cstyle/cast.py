@@ -86,7 +86,8 @@ def _is_not_zero(frame: Frame, x: Value, source: DType) -> str:
 
 def _to_float(frame: Frame, x: Value, source: DType, dtype: DType) -> str:
     if dtype not in HALVES:
-        return f"({frame.words.types[dtype]}){x}"
+        function = frame.words.casts.get((source, dtype))
+        return f"{function}({x})" if function else f"({frame.words.types[dtype]}){x}"
     if source is float64:
         return rounded(f"odd_of_double({x})", dtype)
     if dtype is bfloat16 and source.bits >= 32 and source.is_int:  # float32 would round it first

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from coregrad.cstyle import helpers
 from coregrad.cstyle.value import Bounds, Value, narrow
 from coregrad.cstyle.words import Words
-from coregrad.dtypes import DType
-from coregrad.errors import UnsupportedOp, VerifyError
+from coregrad.dtypes import DType, bool_
+from coregrad.errors import CompileError, UnsupportedOp, VerifyError
 from coregrad.hookspecs import Header
 from coregrad.ir.kernel import Array
 
@@ -66,7 +66,7 @@ def geometry(text: str) -> Geometry:
     """
     found = FIRST_LINE.match(text)
     if found is None:
-        raise VerifyError("compile: the text's first line does not say how it is launched")
+        raise CompileError("compile: the text's first line does not say how it is launched")
     return Geometry(found[1], int(found[2]), int(found[3]), bool(found[4]))
 
 
@@ -100,6 +100,7 @@ class Frame:
         self.header = header
         self.words = words
         self.threads = 0
+        self._runs = ""  # whether a thread is one of the kernel's, where a group has more
         self._exact = True
         self._lines: list[Line] = []
         self._names: set[str] = set()
@@ -189,7 +190,8 @@ class Frame:
         self._require(self._grid is None, f"loop {index}: a kernel has one grid loop")
         self.line(f"const {word} {index} = ({word}){self.words.item};")
         self._grid = self._lines[-1]
-        self._exact = splits(extent)
+        items = self.words.items
+        self._exact = extent % items == 0 if items else splits(extent)
         if not self._exact:
             self.line(f"if ({index} < {extent}) {{")
 
@@ -203,7 +205,14 @@ class Frame:
             del self._lines[self._lines.index(self._grid) + 1]
             self._exact = True
         word = self._type(index)
-        self.line(f"const {word} {index} = ({word}){self.words.thread};")
+        if extent >= self.words.warp:
+            self.line(f"const {word} {index} = ({word}){self.words.thread};")
+            return
+        # Threads that the kernel has not asked for do what its last one does, and store nothing.
+        self._runs = self._unique("runs")
+        thread = self.words.thread
+        self.line(f"const {self.words.types[bool_]} {self._runs} = {thread} < {extent};")
+        self.line(f"const {word} {index} = {self._runs} ? ({word}){thread} : {extent - 1};")
 
     def _type(self, index: Value) -> str:
         assert index.bounds is not None
@@ -229,6 +238,17 @@ class Frame:
         word = f"{self.words.local} " if array.space == "local" else ""
         self.line(f"{word}{self.words.stored(array.dtype)} {own}[{max(array.size, 1)}];")
 
+    def store(self, text: str, space: str, gate: Value | None) -> None:
+        """Append a store into memory of a space ("private": the thread's own)."""
+        runs = self._runs if space != "private" else ""
+        conditions = " && ".join(filter(None, (runs, gate.text if gate else "")))
+        if not conditions:
+            self.line(text)
+            return
+        self.line(f"if ({conditions}) {{")
+        self.line(text)
+        self.line("}")
+
     def barrier(self) -> None:
         """Wait for the work-group."""
         self.line(f"{self.words.barrier};")
@@ -248,9 +268,14 @@ class Frame:
     def finish(self) -> str:
         """The whole text, from which a device makes a program."""
         header, words = self.header, self.words
-        body = "\n".join(_indented([str(line) for line in _tidy(self._lines)]))
+        lines = [str(line) for line in _tidy(self._lines)]
+        if self._grid is None and words.items:  # one item runs a kernel without a grid
+            lines = [f"if ({words.item} == 0) {{", *lines, "}"]
+            self._exact = False
+        body = "\n".join(_indented(lines))
         params = ", ".join(self._param(i) for i in range(len(header.params)))
-        bounds = words.bounds.format(threads=self.threads) if self.threads else ""
+        threads = max(self.threads, words.warp) if self.threads else words.items
+        bounds = words.bounds.format(threads=threads) if threads else ""
         name = _identifier(header.name)
         opening = words.kernel.format(bounds=bounds, name=name, params=params)
         used = helpers.needed(body, words)

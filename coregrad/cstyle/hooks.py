@@ -68,12 +68,7 @@ class CStyle:
         lanes: int,
     ) -> None:
         text = f"{frame.place(buffer.name)}[{index}] = {packed(value.text, dtype)};"
-        if gate is None:
-            frame.line(text)
-            return
-        frame.line(f"if ({gate}) {{")
-        frame.line(text)
-        frame.line("}")
+        frame.store(text, buffer.space if isinstance(buffer, Array) else "", gate)
 
     @hookimpl
     def lower_const(self, frame: Frame, value: float, dtype: DType, lanes: int) -> Value:
@@ -124,7 +119,11 @@ class CStyle:
 
     @hookimpl
     def lower_div(self, frame: Frame, a: Value, b: Value, dtype: DType, lanes: int) -> Value:
-        return frame.value(rounded(f"{a} / {b}", dtype), dtype)
+        text = f"{a} / {b}"
+        if "divide" in frame.words.functions:
+            sides = (widened(frame, x, dtype) for x in (a, b))
+            text = f"{frame.words.call('divide', dtype)}({', '.join(sides)})"
+        return frame.value(rounded(text, dtype), dtype)
 
     @hookimpl
     def lower_idiv(self, frame: Frame, a: Value, b: Value, dtype: DType, lanes: int) -> Value:

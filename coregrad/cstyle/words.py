@@ -34,13 +34,19 @@ class Words:
     ``param``: a buffer argument, from {const}, {type} and {name}, and its {position}.
     ``local``: what makes an array the work-group's. ``function``: before a helper's result type.
     ``group``, ``thread``, ``item``: the numbers of the work-group, of the thread within it, and of
-    the thread among all. ``bitcast``: {x} of type {source} read as {type}. ``nan``: whether {x} is
+    the thread among all. ``items``: where the language promises a group's size for every kernel,
+    how many single items a group has at most; all of a group's run, whether the grid has them or
+    not. ``warp``: the least threads of a group, where fewer cannot be had.
+    ``bitcast``: {x} of type {source} read as {type}; ``bitcasts``: for a pair of dtypes, what is
+    written instead. ``decimal``: floats are never written in hexadecimal. ``nan``: whether {x} is
     NaN; empty: its bits are looked at. ``ieee`` is false where the compiler assumes that there is
     no NaN: comparisons then look at the bits as well. ``infinity``: a float literal, or empty.
     ``functions``: what float32 calls for exp, log, sin with cos, sqrt, trunc, fmod, and fma; a
-    function that is not there is a hook that the backend leaves out (fmod: `Limits.float_mod`).
+    function that is not there is a hook that the backend leaves out (fmod: `Limits.float_mod`);
+    also divide, where the operator / is not good enough.
     ``doubles``: the same for float64, where the names differ. ``helpers``: texts that replace
-    those of helpers.py, by name. ``pragmas``: for a dtype, what must stand at the top.
+    those of helpers.py, by name. ``casts``: functions for conversions from one dtype to another
+    that a C cast may get wrong. ``pragmas``: for a dtype, what must stand at the top.
     """
 
     types: Mapping[DType, str]
@@ -54,13 +60,18 @@ class Words:
     function: str = ""
     group: str = ""
     thread: str = ""
+    items: int = 0
+    warp: int = 1
     barrier: str = ""
+    bitcasts: Mapping[tuple[DType, DType], str] = field(default_factory=dict)
+    decimal: bool = False
     nan: str = ""
     infinity: str = ""
     ieee: bool = True
     functions: Mapping[str, str] = field(default_factory=dict)
     doubles: Mapping[str, str] = field(default_factory=dict)
     helpers: Mapping[str, str] = field(default_factory=dict)
+    casts: Mapping[tuple[DType, DType], str] = field(default_factory=dict)
     pragmas: Mapping[DType, str] = field(default_factory=dict)
     preamble: str = ""
 
@@ -77,7 +88,8 @@ class Words:
 
     def bits(self, x: str, source: DType, dtype: DType) -> str:
         """The bits of ``x`` read as another type of the same width."""
-        return self.bitcast.format(x=x, source=self.types[source], type=self.types[dtype])
+        text = self.bitcasts.get((source, dtype), self.bitcast)
+        return text.format(x=x, source=self.types[source], type=self.types[dtype])
 
     def literal(self, value: float, dtype: DType) -> str:
         """A number, exactly. float16 and bfloat16 are written as the float32 they are held in."""
@@ -88,7 +100,8 @@ class Words:
         wide = float64 if dtype is float64 else float32
         if not math.isfinite(value):
             return self._special(value, wide)
-        return _decimal(float(value)) + self.suffixes.get(wide, "")
+        digits = repr(float(value)) if self.decimal else _decimal(float(value))
+        return digits + self.suffixes.get(wide, "")
 
     def _integer(self, value: int, dtype: DType) -> str:
         wide = dtype if dtype.bits >= 32 else int32

@@ -296,6 +296,7 @@ VJPS: dict[Op, VJP | None] = {
     ops.FOLD:       _fold,
     ops.CAT:        _cat,
     ops.SCAN:       _scan,
+    ops.ARGSORT:    None,
     ops.GATHER:     _gather,
     ops.SCATTER:    _scatter,
     ops.CHECK:      None,

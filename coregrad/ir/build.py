@@ -313,6 +313,25 @@ def scan(kind: str, x: Node, axis: int) -> Node:
     return x if x.shape[axis] <= 1 else intern(ops.SCAN, (x,), (kind, axis), x.dtype, x.shape)
 
 
+def argsort(x: Node, count: int | None = None) -> Node:
+    """Where the ``count`` smallest elements of each row (along the last axis) stand, the smallest
+    first and equal ones in their order; all of them without ``count``. ``x`` holds integers: what
+    else has an order is mapped to them first."""
+    _check_domain(ops.ARGSORT, x.dtype)
+    if not x.shape:
+        raise ShapeError("argsort: a 0-d tensor has no axis to sort along")
+    length = x.shape[-1]
+    count = length if count is None else count
+    if not 0 <= count <= length:
+        raise ShapeError(f"argsort: {count} of the {length} elements of a row of shape {x.shape}")
+    dtype = dtypes.int32 if length <= dtypes.int32.max else dtypes.int64
+    shape = (*x.shape[:-1], count)
+    if length <= 1 or x.op is ops.CONST:
+        places = iota(count, dtype)
+        return expand(reshape(places, (1,) * (len(shape) - 1) + (count,)), shape)
+    return intern(ops.ARGSORT, (x,), count, dtype, shape)
+
+
 def _check_axes(name: str, x: Node, axes: Sequence[int]) -> None:
     if len(set(axes)) != len(axes) or any(not 0 <= a < len(x.shape) for a in axes):
         raise ShapeError(f"{name}: axes {tuple(axes)} do not fit a tensor of shape {x.shape}")

@@ -147,6 +147,17 @@ class Contraction:
     stores: tuple[Store, ...]
 
 
+@dataclass(frozen=True)
+class Sort:
+    """A kernel that the device has itself: for each of ``rows`` rows of ``length`` integers of
+    ``dtype``, where the ``count`` smallest stand, in order and equal ones as they come."""
+
+    dtype: DType
+    rows: int
+    length: int
+    count: int
+
+
 @dataclass(eq=False)
 class Kernel:
     """A program for one launch. ``grid`` is the number of iterations of its grid loop (1: none)."""
@@ -155,6 +166,7 @@ class Kernel:
     params: tuple[Param, ...]
     body: list[Stmt]
     contraction: Contraction | None = None
+    sort: Sort | None = None  # then there is no body
 
     @property
     def grid(self) -> int:
@@ -184,6 +196,9 @@ def show(kernel: Kernel) -> str:
     )
     names: dict[Instr, str] = {}
     lines = [f"kernel {kernel.name} ({params})"]
+    if kernel.sort is not None:
+        sort = kernel.sort
+        lines.append(f"  the device's sort: {sort.count} of {sort.length}, {sort.rows} rows")
     _show_block(kernel.body, "  ", names, lines)
     return "\n".join(lines)
 

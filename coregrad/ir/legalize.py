@@ -111,15 +111,17 @@ class _Rewriter:
         return atom
 
     def _contraction(self, whole: Contraction) -> Contraction:
-        """Its operands are value trees, which need not be statements."""
-        for root in (whole.a, whole.b, whole.result):
+        """Its operands and stores are value trees, which need not be statements: the body may be
+        laid out for work-groups."""
+        stored = [n for s in whole.stores for n in (s.value, s.gate, *s.index.computed()) if n]
+        for root in (whole.a, whole.b, whole.result, *stored):
             self._tree(root)
         return replace(
             whole,
             a=self.new[whole.a],
             b=self.new[whole.b],
             result=self.new[whole.result],
-            stores=tuple(self.stores[store] for store in whole.stores),
+            stores=tuple(self.stores.get(s) or self._store(s) for s in whole.stores),
         )
 
     def _tree(self, root: Instr) -> None:

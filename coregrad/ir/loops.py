@@ -302,7 +302,7 @@ def _row_cache(
 def name(found: Evaluation, output: Node) -> str:
     """A telling name: what is done, over which output shape and how many summed elements."""
     shape = "x".join(map(str, output.shape)) or "scalar"
-    if output.op in (ops.SCATTER, ops.SCAN):
+    if output.op in (ops.SCATTER, ops.SCAN, ops.ARGSORT):
         return f"{output.op}_{shape}"
     if place.contraction(found) is not None:
         return f"dot_{shape}_k{math.prod(v.extent for v in found.reductions[0].vars)}"

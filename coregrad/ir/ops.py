@@ -108,6 +108,8 @@ GRAPH_OPS: dict[str, Op] = {op.name: op for op in (
     Op("cat",        ("parts",), ("axis",), summary="tensors one after the other along an axis"),
     Op("scan",       ("x",), ("kind", "axis"), domain="number",
        summary="the running sum, product or maximum along one axis"),
+    Op("argsort",    ("x",), ("count",), "int", "attr",
+       summary="where the count smallest of the last axis stand, equal ones in their order"),
     # data-dependent
     Op("gather",     ("x", "index"), (), summary="x[index] along axis 0; index is in range"),
     Op("scatter",    ("base", "index", "value"), ("kind",),
@@ -138,7 +140,8 @@ WHERE, IOTA, BUFFER = OPS["where"], OPS["iota"], OPS["buffer"]
 RESHAPE, PERMUTE, EXPAND, PAD, SHRINK, FLIP = (
     OPS[name] for name in ("reshape", "permute", "expand", "pad", "shrink", "flip")
 )
-WINDOW, FOLD, CAT, SCAN = OPS["window"], OPS["fold"], OPS["cat"], OPS["scan"]
+WINDOW, FOLD, CAT = OPS["window"], OPS["fold"], OPS["cat"]
+SCAN, ARGSORT = OPS["scan"], OPS["argsort"]
 GATHER, SCATTER, CHECK = OPS["gather"], OPS["scatter"], OPS["check"]
 CONTIGUOUS, COPY, LEAF, DETACH, CUSTOM, CALL = (
     OPS[name] for name in ("contiguous", "copy", "leaf", "detach", "custom", "call")

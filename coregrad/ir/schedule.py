@@ -280,7 +280,8 @@ class Scheduler:
         (node,) = group.outputs
         keys = node.src[0]
         made = Kernel(loops.name(group.found, node), tuple(group.found.params), [])
-        made.sort = Sort(keys.dtype, *keys.shape, node.arg)
+        rows, length = keys.shape
+        made.sort = Sort(keys.dtype, rows, length, node.arg)
         return Task(made, group.outputs, group.found.sources)
 
     def _kernel(self, group: _Group, plan: Plan) -> tuple[Evaluation, Kernel]:

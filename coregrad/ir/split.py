@@ -9,11 +9,11 @@ always has a buffer.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from coregrad import dtypes
 from coregrad.dtypes import DType
-from coregrad.ir import build, ops
+from coregrad.ir import build, ops, sort
 from coregrad.ir.graph import Node, intern, toposort
 
 BLOCK = 4096  # elements that one partial result takes in
@@ -28,8 +28,9 @@ TERMS = 4  # products that a sum needs to be treated as a contraction
 DEPTH = 128  # element-wise ops in a row before the chain is cut
 
 
-def split(roots: Sequence[Node]) -> list[Node]:
-    """The same values with large reductions, wide concatenations and long chains cut up."""
+def split(roots: Sequence[Node], sorts: Callable[[Node], bool] = lambda _: False) -> list[Node]:
+    """The same values with large reductions, wide concatenations and long chains cut up, and with
+    sorts written out, except those of which ``sorts`` says that the device does them itself."""
     done: dict[Node, Node] = {}
     depth: dict[Node, int] = {}
     for node in toposort(roots):
@@ -39,6 +40,8 @@ def split(roots: Sequence[Node]) -> list[Node]:
             made = _split_reduction(made)
         elif made.op is ops.SCAN:
             made = _split_scan(made)
+        elif made.op is ops.ARGSORT:
+            made = _rows_to_sort(made) if sorts(made) else sort.composed(made)
         elif made.op is ops.CAT and len(src) > PARTS:
             made = _cat_tree(src, made.arg)
         elif made.op is ops.SCATTER:
@@ -150,6 +153,18 @@ def _scanned(kind: str, x: Node) -> Node:
 
 
 _JOINS = {"add": build.add, "mul": build.mul, "max": build.maximum}
+
+
+def _rows_to_sort(node: Node) -> Node:
+    """A sort that the device does itself: of rows that lie in memory, one after the other."""
+    x = node.src[0]
+    length = x.shape[-1]
+    rows = math.prod(x.shape[:-1])
+    while x.op is ops.RESHAPE:
+        x = x.src[0]
+    keys = build.reshape(build.contiguous(x), (rows, length))
+    made = intern(ops.ARGSORT, (keys,), node.arg, node.dtype, (rows, node.arg))
+    return build.reshape(made, node.shape)
 
 
 def _own_base(node: Node) -> Node:

@@ -95,7 +95,7 @@ def _verify_node(node: Node) -> None:
     _require(shape == node.shape, f"shape {node.shape}, not {shape}")
     if op is ops.REDUCE and node.arg[0] == "argmax":
         _require(node.dtype.is_int, f"an index of dtype {node.dtype.name}")
-    elif src and op is not ops.CALL:
+    elif src and op not in (ops.CALL, ops.ARGSORT):
         _require(node.dtype is src[0].dtype, f"dtype {node.dtype.name}, not {src[0].dtype.name}")
 
 
@@ -127,6 +127,13 @@ def _scan_shape(n: Node) -> Shape:
     _require(0 <= axis < len(n.src[0].shape), f"axis {axis} of shape {n.src[0].shape}")
     _require(n.dtype is not dtypes.bool_, "a scan of bool")
     return n.src[0].shape
+
+
+def _argsort_shape(n: Node) -> Shape:
+    x = n.src[0]
+    _require(x.dtype.is_int and n.dtype.is_int, f"{x.dtype.name} to {n.dtype.name}")
+    _require(x.shape and 0 <= n.arg <= x.shape[-1], f"{n.arg} places of shape {x.shape}")
+    return (*x.shape[:-1], n.arg)
 
 
 def _reshape_shape(n: Node) -> Shape:
@@ -224,6 +231,7 @@ SHAPES: dict[Op, Callable[[Node], Shape]] = {
     ops.BUFFER: lambda n: n.shape,
     ops.REDUCE: _reduce_shape,
     ops.SCAN: _scan_shape,
+    ops.ARGSORT: _argsort_shape,
     ops.RESHAPE: _reshape_shape,
     ops.PERMUTE: _permute_shape,
     ops.EXPAND: _expand_shape,

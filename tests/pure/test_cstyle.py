@@ -22,7 +22,7 @@ from coregrad.cstyle import CStyle, Value, Words, geometry
 from coregrad.cstyle.frame import splits
 from coregrad.cstyle.value import RULES, computed
 from coregrad.dtypes import ALL, float32, float64, int32, int64, to_bits, uint8
-from coregrad.errors import VerifyError
+from coregrad.errors import CompileError, VerifyError
 from coregrad.hookspecs import Header, Limits
 from coregrad.ir.emit import emit
 from coregrad.ir.kernel import Kernel
@@ -282,7 +282,7 @@ def test_names_that_c_keeps_for_itself_are_changed() -> None:
 
 
 def test_a_text_that_does_not_say_how_it_is_launched_is_refused() -> None:
-    with pytest.raises(VerifyError, match="first line"):
+    with pytest.raises(CompileError, match="first line"):
         geometry("void k() {}")
 
 

@@ -23,15 +23,16 @@ from workgroups import NAMES, Alone, CheckedBackend, Groups256, Race, Registers,
 from coregrad import Tensor, manual_seed, nn, plugins
 from coregrad.dtypes import bfloat16, float16, float32, float64, int8, int32, int64
 from coregrad.errors import VerifyError
-from coregrad.ir import build, split
+from coregrad.ir import build, ops, split
 from coregrad.ir.graph import Node
 from coregrad.ir.groups import layout
 from coregrad.ir.index import Var, variable
-from coregrad.ir.kernel import Allocate, Barrier, Kernel, Loop, Store, walk
+from coregrad.ir.kernel import Allocate, Barrier, Instr, Kernel, Loop, Store, walk
+from coregrad.ir.legalize import legalize
 from coregrad.ir.races import determined, find_race
 from coregrad.ir.schedule import schedule
 from coregrad.ir.simplify import simplify
-from coregrad.ir.target import Limits
+from coregrad.ir.target import Hooks, Limits
 from coregrad.ir.verify import verify_kernel
 from coregrad.nn import functional
 
@@ -555,3 +556,21 @@ def test_a_race_is_looked_for_in_the_local_loop_only() -> None:
     assert isinstance(loop, Loop)
     assert isinstance(loop.body[-1], Store)
     assert find_race(loop) == ""
+
+
+def test_what_a_backend_lacks_is_written_out_in_a_contraction_too() -> None:
+    hooks = {name: CheckedBackend.lower_add for name in ops.CONTRACT_OPS if name != "exp"}
+    program = build.exp(matmul(source("a", 64, 64), source("b", 64, 64)))
+    for limits in (LIMITS, Registers.limits, Alone.limits):
+        kernel = one(program, limits)
+        assert kernel.contraction is not None
+        made = legalize(kernel, Hooks("render", hooks), limits)
+        verify_kernel(made, limits)
+        assert made.contraction is not None
+        stack = [s for s in walk(made.body) if isinstance(s, Instr)]
+        stack += [s.value for s in made.contraction.stores]
+        assert len(stack) > 10
+        while stack:
+            instr = stack.pop()
+            assert instr.op is not ops.EXP
+            stack += instr.args

@@ -366,10 +366,13 @@ def within(got: NDArray[Any], interval: Interval, dtype: DType) -> Outcome:
     fits |= np.isnan(numbers) & np.isnan(interval.exact)
     if not fits.all():
         at = int(np.flatnonzero(~fits)[0])
-        low, high = interval.low[at].item(), interval.high[at].item()
+        number, low, high, exact = (
+            a.reshape(-1)[at].item()
+            for a in np.broadcast_arrays(numbers, interval.low, interval.high, interval.exact)
+        )
         raise Failure(
-            f"element {at}: got {numbers[at].item()!r}, expected {low!r} .. {high!r} (exactly "
-            f"{interval.exact[at].item()!r}); {int((~fits).sum())} of {got.size} are wrong"
+            f"element {at}: got {number!r}, expected {low!r} .. {high!r} (exactly {exact!r}); "
+            f"{int((~fits).sum())} of {got.size} are wrong"
         )
     return Outcome(got.size)
 

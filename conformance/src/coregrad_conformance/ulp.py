@@ -119,13 +119,14 @@ def distance(
         rounded = nearest(exact, dtype, rest)
         same = (got == rounded) & (np.signbit(got) == np.signbit(rounded))
         same |= np.isnan(got) & np.isnan(rounded)
-        beyond = np.ldexp(1.0, FORMATS[dtype].emax) * 2.0  # inf for float64, as it should be
-        finite = np.where(np.isinf(got), np.copysign(beyond, got), got)
         target = np.where(np.isfinite(exact), exact, 1.0)
-        gap = finite - target
+        gap = np.where(np.isfinite(got), got, target) - target
         if rest is not None:
             gap = gap - rest
         off = np.abs(gap) / quantum(target, dtype)
+        # Halved, as twice the largest power of two is no float64.
+        missing = np.ldexp(1.0, FORMATS[dtype].emax) - np.abs(target) / 2
+        off = np.where(np.isinf(got), missing / (quantum(target, dtype) / 2), off)
         wrong = np.isnan(got) | ~np.isfinite(exact)
         wrong |= (got == 0) & (np.signbit(got) != np.signbit(exact))
         wrong |= np.isinf(got) & (np.signbit(got) != np.signbit(exact))

@@ -26,6 +26,7 @@ def a_device(name: str, kind: Any, units: int = 1, clock: int = 1000, **more: An
         "single_fp_config": 0,
         "half_fp_config": 0,
         "extensions": "",
+        "host_unified_memory": 0,
         "local_mem_size": 49152,
         "local_mem_type": cl.device_local_mem_type.GLOBAL,
         "max_parameter_size": 4352,

@@ -20,7 +20,8 @@ from coregrad_cpu import memory, reference
 
 NAME = "ref"
 THREADS = 8
-LIMITS = replace(memory.ReferenceDevice.limits, threads=THREADS, local_bytes=4096)
+LOCAL_BYTES = 4096
+LIMITS = replace(memory.ReferenceDevice.limits, threads=THREADS, local_bytes=LOCAL_BYTES)
 Change = Callable[..., Any]
 
 

@@ -28,6 +28,7 @@ CLASSES = {
     "thread safety": True,
     "wrong device": True,
     "lying capability": True,
+    "broken contract": False,
     "leak": False,
     "wrong exception": False,
     "crash": False,

@@ -76,7 +76,7 @@ def _limits(target: Target) -> Outcome:
         f"dtypes lacks {', '.join(lacking)}": not lacking,
         f"vector_bytes {wide} is no power of two of at least 8": wide == 0
         or (wide >= 8 and wide & (wide - 1) == 0),
-        f"max_buffers {limits.max_buffers} is below 4": limits.max_buffers >= 4,
+        f"max_buffers {limits.max_buffers} is below 8": limits.max_buffers >= 8,
         f"threads {limits.threads} is below 1": limits.threads >= 1,
         f"local_bytes {limits.local_bytes} is negative": limits.local_bytes >= 0,
         "threads without local memory": limits.threads == 1 or limits.local_bytes >= 1024,

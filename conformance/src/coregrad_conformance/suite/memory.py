@@ -29,6 +29,7 @@ if platform.system() != "Windows":
 GROUP = "memory"
 INT = dtypes.int32
 MIB = 1 << 20
+LONG = 1 << 13  # elements of a launch that may still be running when the next call comes
 
 
 def rows() -> Iterator[Row]:
@@ -265,7 +266,7 @@ def _chain(target: Target) -> Outcome:
 
 
 def _overwritten(target: Target) -> Outcome:
-    n = 1 << 16
+    n = LONG
     x = _random("overwritten", n)
     launch = target.prepare(_scaling("overwritten", n))
     source, out = _in(target, x), _in(target, np.zeros_like(x))
@@ -281,7 +282,7 @@ def _overwritten(target: Target) -> Outcome:
 
 
 def _freed(target: Target) -> Outcome:
-    n = 1 << 16
+    n = LONG
     launch = target.prepare(_scaling("freed", n))
     compared = 0
     for turn in range(4):
@@ -465,8 +466,13 @@ def _leak_buffers(target: Target) -> Outcome:
 
 
 def _leak_launches(target: Target) -> Outcome:
-    n = MIB // 2
-    launch = target.prepare(_scaling("leak", n))
+    """Small launches on buffers of 4 MiB."""
+    n = MIB
+    build = Builder("leak")
+    out, source = build.out(INT, n), build.into(INT, n)
+    with build.loop(64, "grid") as i:
+        build.store(out, i, build.load(source, i + (n - 64)))
+    launch = target.prepare(build.kernel())
     x = _random("leak", n)
 
     def once() -> None:
@@ -475,7 +481,7 @@ def _leak_launches(target: Target) -> Outcome:
         target.active.device.synchronize()
         _free(target, source, out)
 
-    return _steady(once, rounds=40, allowed=32 * MIB)
+    return _steady(once, rounds=40, allowed=64 * MIB)
 
 
 def _steady(once: Callable[[], None], rounds: int, allowed: int) -> Outcome:

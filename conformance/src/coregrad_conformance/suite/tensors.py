@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from coregrad_conformance.target import Target
 
 GROUP = "tensors"
-PRODUCTS = ((1, 1, 1), (3, 5, 4), (1, 33, 7), (17, 1, 19), (33, 31, 65), (64, 64, 64))
-LARGER = ((130, 257, 67), (1, 1025, 1), (255, 3, 257))
+PRODUCTS = ((1, 1, 1), (3, 5, 4), (1, 33, 7), (17, 1, 19), (33, 17, 65), (32, 32, 32))
+LARGER = ((64, 64, 64), (130, 257, 67), (1, 1025, 1), (255, 3, 257))
 
 
 def rows() -> Iterator[Row]:

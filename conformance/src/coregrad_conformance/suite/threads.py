@@ -139,8 +139,8 @@ def _compile(target: Target) -> Outcome:
 
     def work(number: int) -> int:
         compared = 0
-        for turn in range(ROUNDS):
-            constant = number * ROUNDS + turn + 3
+        for turn in range(3):
+            constant = number * 3 + turn + 3
             a = np.arange(65, dtype=np.int32)
             x = Tensor(a, device=target.name)
             compared += _equal(
@@ -190,16 +190,17 @@ def _fork(target: Target) -> Outcome:
     if not hasattr(os, "fork"):
         return Outcome(0, detail="this system does not fork")
     kernel = _adding("fork", 65, 9)
-    _check_kernel(target, kernel, 9, "fork")  # the device is in use when the process forks
+    # The device is in use when the process forks: what is compared is the parent's values.
+    count = _check_kernel(target, kernel, 9, "fork")
     child = os.fork()
     if child == 0:
         os._exit(_in_child(target, kernel))
     status = _wait(child)
     if status == REFUSED:
-        return Outcome(0, detail="a forked child is refused with a DeviceError")
+        return Outcome(count, detail="a forked child is refused with a DeviceError")
     if status != RIGHT:
         raise Failure(f"a forked child ended with status {status}", "fork")
-    return Outcome(1, detail="a forked child computes")
+    return Outcome(2 * count, detail="a forked child computes")
 
 
 def _in_child(target: Target, kernel: Kernel) -> int:

@@ -41,7 +41,7 @@ class Device:
         self._lock = _simulator if found.is_simulator else threading.RLock()
         self._units = cl_device.max_compute_units
         self._smallest = 1 if found.is_cpu else 32  # threads of a group that run as one
-        self._shared = found.is_cpu or bool(cl_device.host_unified_memory)
+        self._mapped = is_mapped(found)
         self._timed = config.debug() >= 2
         with self._lock, errors_of(self.title, "opening"):
             self._context = cl.Context([cl_device])
@@ -87,7 +87,7 @@ class Device:
             raise VerifyError(f"copy: {host.size} bytes of a buffer of {buffer.size} (or freed)")
         inwards = direction == cl.map_flags.WRITE
         with self._lock, errors_of(self.title, f"copying {host.size} bytes"):
-            if self._shared:  # the buffer is host memory: look at it there
+            if self._mapped:  # the buffer is host memory: look at it there
                 self._copy_mapped(buffer, host, direction)
             elif inwards:
                 cl.enqueue_copy(self._queue, buffer.raw, host, is_blocking=True)
@@ -167,9 +167,15 @@ class Device:
             )
 
 
+def is_mapped(found: Found) -> bool:
+    """Whether buffers are host memory, to be looked at where they are. Oclgrind keeps all it maps,
+    and does not see what is written there."""
+    return not found.is_simulator and (found.is_cpu or bool(found.device.host_unified_memory))
+
+
 def limits(found: Found) -> Limits:
-    """What a device can hold. With COREGRAD_OPENCL_LIMITS=gpu a CPU is treated as a GPU: it takes no
-    more local memory than one has, and the kernels made for it are those made for a GPU."""
+    """What a device can hold. With COREGRAD_OPENCL_LIMITS=gpu a CPU is treated as a GPU: it takes
+    no more local memory than one has, and the kernels made for it are those made for a GPU."""
     device = found.device
     as_gpu = config.get("COREGRAD_OPENCL_LIMITS") == "gpu"
     lacking = set() if device.double_fp_config else {float64}
@@ -179,7 +185,7 @@ def limits(found: Found) -> Limits:
         max_buffers=min(127, device.max_parameter_size // POINTER),
         threads=min(THREADS, device.max_work_group_size),
         local_bytes=min(local, LOCAL_BYTES) if as_gpu else local,
-        host_memory=False,
+        host_memory=is_mapped(found) and not as_gpu,
         fast_local=as_gpu or device.local_mem_type == cl.device_local_mem_type.LOCAL,
     )
 
@@ -190,7 +196,8 @@ def options(found: Found) -> list[str]:
     config_ = cl.device_fp_config
     out = ["-cl-std=CL1.2"]
     if found.is_simulator:
-        out.append("-cl-opt-disable")  # or the compiler hides what the simulator should see
+        # Optimised code would hide what the simulator should see.
+        out += ["-cl-opt-disable", "-DSIMULATOR"]
     if device.single_fp_config & config_.CORRECTLY_ROUNDED_DIVIDE_SQRT:
         out.append("-cl-fp32-correctly-rounded-divide-sqrt")
     if found.is_cpu:

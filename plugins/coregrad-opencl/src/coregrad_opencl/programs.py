@@ -23,9 +23,9 @@ from coregrad_opencl.driver import Found, errors_of
 
 MAGIC = b"coregrad-opencl 1\n"  # raise the number when the form of a file changes
 DIGEST = 16
-# Before it gives the binary of a kernel with barriers, PoCL compiles it once more, for groups of any
-# size, which takes a second and more. It has a cache of its own that does without (30 ms a kernel,
-# where ours takes 2).
+# Before it gives the binary of a kernel with barriers, PoCL compiles it once more, for groups of
+# any size, which takes a second and more. It has a cache of its own that does without (30 ms a
+# kernel, where ours takes 2).
 SLOW_TO_GIVE = "Portable Computing Language"
 
 

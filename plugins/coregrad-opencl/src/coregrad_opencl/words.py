@@ -1,7 +1,8 @@
 """OpenCL C in the words of the C family.
 
 One text serves every device: for one that computes in half, or whose functions are slow,
-NATIVE_HALF or OWN_FUNCTIONS is defined when the text is built (device.py).
+NATIVE_HALF or OWN_FUNCTIONS is defined when the text is built, and SIMULATOR for Oclgrind
+(device.py).
 """
 
 from __future__ import annotations
@@ -93,6 +94,48 @@ float logarithm(float x) {
 #define logarithm log
 #endif"""
 
+TRUNCATION = """\
+#ifdef OWN_FUNCTIONS
+float truncation(float x) {
+  const uint bits = as_uint(x);
+  const uint exponent = bits >> 23 & 0xffu;
+  const uint places = exponent < 127u ? 0u : exponent - 127u;
+  const float whole = as_float(bits & ~(0x7fffffu >> (places < 23u ? places : 23u)));
+  return exponent < 127u ? as_float(bits & 0x80000000u) : whole;
+}
+#else
+#define truncation trunc
+#endif"""
+# PoCL 3.0 makes a number of exp and trunc of a NaN that it knows when it compiles.
+SAFE = """\
+#ifdef OWN_FUNCTIONS
+double {name}(double x) {{ return x == x ? {function}(x) : x; }}
+#else
+#define {name} {function}
+#endif"""
+
+# Oclgrind 21.10 converts integers of 64 bits by way of double, and so rounds them twice: what is
+# too long for a double is first shortened, with its last bit set if bits were lost.
+FLOAT_OF_ULONG = """\
+#ifdef SIMULATOR
+float float_of_ulong(ulong x) {
+  return x >> 53 ? (float)(x >> 11 | ((x & 0x7ff) != 0)) * 0x1p+11f : (float)x;
+}
+#else
+#define float_of_ulong(x) ((float)(x))
+#endif"""
+FLOAT_OF_LONG = """\
+#ifdef SIMULATOR
+float float_of_long(long x) {
+  const ulong size = x < 0 ? -(ulong)x : (ulong)x;
+  const ulong shortened = size >> 11 | ((size & 0x7ff) != 0);
+  const float value = size >> 53 ? (float)shortened * 0x1p+11f : (float)size;
+  return x < 0 ? -value : value;
+}
+#else
+#define float_of_long(x) ((float)(x))
+#endif"""
+
 _FUNCTIONS = ("exp", "log", "sin", "cos", "sqrt", "trunc", "fmod")
 _PLAIN = Words(
     types={
@@ -122,8 +165,19 @@ _PLAIN = Words(
     bitcast="as_{type}({x})",
     infinity="INFINITY",
     functions={name: name for name in _FUNCTIONS}
-    | {"exp": "exponential", "log": "logarithm", "fma": "multiply_add"},
-    doubles={"exp": "exp", "log": "log", "fma": "multiply_add_double"},
+    | {
+        "exp": "exponential",
+        "log": "logarithm",
+        "trunc": "truncation",
+        "fma": "multiply_add",
+    },
+    doubles={
+        "exp": "exponential_double",
+        "log": "log",
+        "trunc": "truncation_double",
+        "fma": "multiply_add_double",
+    },
+    casts={(int64, float32): "float_of_long", (uint64, float32): "float_of_ulong"},
     pragmas={float64: "#pragma OPENCL EXTENSION cl_khr_fp64 : enable", float16: HALF},
     preamble="#pragma OPENCL FP_CONTRACT OFF",
 )
@@ -141,5 +195,10 @@ WORDS = replace(
         "multiply_add_double": MULTIPLY_ADD_DOUBLE,
         "exponential": EXPONENTIAL,
         "logarithm": LOGARITHM,
+        "truncation": TRUNCATION,
+        "exponential_double": SAFE.format(name="exponential_double", function="exp"),
+        "truncation_double": SAFE.format(name="truncation_double", function="trunc"),
+        "float_of_long": FLOAT_OF_LONG,
+        "float_of_ulong": FLOAT_OF_ULONG,
     },
 )

@@ -90,18 +90,20 @@ ELSEWHERE: tuple[tuple[str, str, str, Index], ...] = (
 
 
 def late(when: Callable[[Access], bool]) -> Callable[[Access, Step], None]:
-    """Stores that become visible with the next store only. What is read before that is stale.
-
-    The last one of a kernel is never late: what is read in the same kernel is the matter here.
-    """
+    """Stores that become visible with the next store, or when the kernel ends; see it stale."""
 
     def change(at: Access, store: Step) -> None:
-        for access in at.frame.__dict__.pop("waiting", ()):
-            store(access)
-        if when(at):
-            at.frame.waiting = [replace(at, value=np.copy(at.value))]
-        else:
+        at.frame.finish()  # what has been waiting
+        if not when(at):
             store(at)
+            return
+        waiting = replace(at, value=np.copy(at.value))
+
+        def finish() -> None:
+            del at.frame.finish
+            store(waiting)
+
+        at.frame.finish = finish
 
     return change
 
@@ -159,7 +161,7 @@ GROUPS: tuple[tuple[str, str, str, Callable[[], type[Ref]]], ...] = (
     (
         "threads-beyond-4",
         "threads beyond the fourth do not run",
-        "loops/work-group/tile",
+        "loops/work-group/reversal",
         with_frame(FourThreads),
     ),
 )

@@ -53,9 +53,8 @@ def faults() -> Iterator[Fault]:
         "mul",
         "float32",
         "a product keeps its extra digits for the addition that follows: one rounding, not two",
-        "programs/floats/01",
+        "expressions/mul-add/float32",
         lambda: Fused,
-        ("programs/floats/*",),
     )
 
 

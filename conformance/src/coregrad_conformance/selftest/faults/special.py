@@ -34,7 +34,7 @@ def faults() -> Iterator[Fault]:
         yield Fault(f"subnormals/cast-{source}-{dtype}", "subnormals", "cast", dtype, says,
                     f"cast/{source}-to-{dtype}", recast(source, dtype, change))  # fmt: skip
     yield Fault("subnormals/load-float32", "subnormals", "load", "float32",
-                "a load of float32 flushes subnormal numbers", "load/float32/layout",
+                "a load of float32 flushes subnormal numbers", "load/float32/gate",
                 _flushed_loads)  # fmt: skip
 
 

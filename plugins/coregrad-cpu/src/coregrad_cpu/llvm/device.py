@@ -11,10 +11,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from coregrad.dtypes import ALL
+from coregrad.dtypes import ALL, DType
 from coregrad.errors import VerifyError
 from coregrad.hookspecs import Limits
-from coregrad_cpu.llvm import target
+from coregrad_cpu.llvm import sort, target
 from coregrad_cpu.llvm.arena import Arena, Buffer
 from coregrad_cpu.llvm.compiler import Compiler, cache_folder
 from coregrad_cpu.llvm.frame import hints
@@ -31,10 +31,16 @@ FINE_CHUNKS_PER_THREAD = 64
 
 
 class Compiled:
-    """A kernel's machine code, its argument block, and a run list per grid it was launched with."""
+    """A kernel's machine code, its argument block, and a run list per grid it was launched with.
 
-    def __init__(self, text: str, address: int, threads: int) -> None:
+    A text of several phases is several launches, one after the other.
+    """
+
+    def __init__(self, text: str, compiler: Compiler, threads: int) -> None:
         known = hints(text)
+        phases = sort.phases(text)
+        self._phases = [(compiler.address(text, name), grid) for name, grid in phases]
+        address = self._phases[0][0] if phases else compiler.address(text)
         self.text = text
         self.address = address
         self.call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
@@ -45,20 +51,24 @@ class Compiled:
         self._work = known["work"]
         self._grid = int(known.get("grid", 0))
         self._threads = threads
-        self._plans: dict[int, tuple[Record, RunList]] = {}
+        self._plans: dict[int, tuple[Record | None, RunList]] = {}
 
-    def record(self, arguments: int, grid: int) -> Record:
+    def records(self, arguments: int, grid: int) -> list[Record]:
         """A launch over ``grid`` iterations with the buffer addresses found at ``arguments``."""
+        if self._phases:
+            return [Record(address, arguments, own, 1) for address, own in self._phases]
         iterations = self._grid or grid
         size = chunk_size(iterations, self._work, self._step, self._threads)
-        return Record(self.address, arguments, iterations, size)
+        return [Record(self.address, arguments, iterations, size)]
 
-    def plan(self, grid: int) -> tuple[Record, RunList]:
-        """A launch with the kernel's own argument block, kept for ever: see pool.py on records."""
+    def plan(self, grid: int) -> tuple[Record | None, RunList]:
+        """A launch with the kernel's own argument block, kept for ever: see pool.py on records.
+        The record is there if it is the only one and needs no other thread."""
         plan = self._plans.get(grid)
         if plan is None:
-            record = self.record(self.pointer, grid)
-            plan = self._plans[grid] = record, RunList((record,))
+            records = self.records(self.pointer, grid)
+            alone = records[0] if len(records) == 1 and records[0].chunks == 1 else None
+            plan = self._plans[grid] = alone, RunList(records)
         return plan
 
 
@@ -69,9 +79,9 @@ class Replay:
         self._pool = pool
         self._slots = np.array([slot for _, slots, _ in launches for slot in slots], np.intp)
         self._arguments = np.zeros(len(self._slots) + 1, np.int64)
-        address, records = self._arguments.ctypes.data, []
+        address, records = self._arguments.ctypes.data, list[Record]()
         for compiled, slots, grid in launches:
-            records.append(compiled.record(address, grid))
+            records += compiled.records(address, grid)
             address += 8 * len(slots)
         self._runlist = RunList(records)
 
@@ -132,9 +142,15 @@ class Device:
         """Machine code for a finished frame's text."""
         found = self._compiled.get(program)
         if found is None:
-            found = Compiled(program, self.compiler.address(program), self.threads)
+            found = Compiled(program, self.compiler, self.threads)
             self._compiled[program] = found
         return found
+
+    def sort(self, dtype: DType, rows: int, length: int, count: int) -> tuple[str, int] | None:
+        """A program that sorts rows (see :class:`coregrad.hookspecs.Device`) and the bytes of
+        scratch memory that it needs."""
+        made = sort.program(dtype, rows, length, count, self.threads)
+        return None if made is None else (made.text, made.scratch)
 
     def assembly(self, program: str) -> str:
         """The machine code of a text, as DEBUG=6 shows it."""
@@ -142,11 +158,11 @@ class Device:
 
     def launch(self, compiled: Compiled, buffers: Sequence[Buffer], grid: int) -> None:
         """Run a kernel: on this thread if it is small, else shared out in chunks."""
-        record, runlist = compiled.plan(grid)
+        alone, runlist = compiled.plan(grid)
         with self.pool.lock:
             compiled.arguments[: compiled.buffers] = [buffer.address for buffer in buffers]
-            if record.chunks == 1:
-                compiled.call(compiled.pointer, 0, record.grid)
+            if alone is not None:
+                compiled.call(compiled.pointer, 0, alone.grid)
             else:
                 self.pool.run(runlist)
 

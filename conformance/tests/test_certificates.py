@@ -1,0 +1,81 @@
+"""The certificates of coregrad's own backends, made as anybody makes them; and the selftest.
+
+COREGRAD_CERTIFICATES names a folder that keeps what was written. A device that is missing skips
+its rows, unless COREGRAD_REQUIRE names it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from coregrad import config, plugins
+from coregrad.errors import CoregradError
+
+REQUIRED = [name.strip() for name in config.get("COREGRAD_REQUIRE").split(",")]
+# What the simulator looks for beside wrong values; the log must stay empty.
+SIMULATOR = {
+    "COREGRAD_OPENCL_DEVICE": "oclgrind",
+    "OCLGRIND_DATA_RACES": "1",
+    "OCLGRIND_UNINITIALIZED": "1",
+    "OCLGRIND_MAX_ERRORS": "100000",
+    "OCLGRIND_NUM_THREADS": "1",
+}
+GPU_LIKE = {"COREGRAD_OPENCL_DEVICE": "pocl", "COREGRAD_OPENCL_LIMITS": "gpu"}
+RUNS = {
+    "numpy": ("numpy", "standard", {}),
+    "cpu": ("cpu", "standard", {}),
+    "opencl-pocl": ("opencl", "standard", GPU_LIKE),
+    "opencl-oclgrind": ("opencl", "core", SIMULATOR),
+}
+
+
+def run(arguments: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "coregrad_conformance", *arguments]
+    return subprocess.run(
+        command, env=os.environ | environment, capture_output=True, text=True, check=False
+    )
+
+
+def need(device: str) -> None:
+    """Skip where the device is missing, or fail where it was promised."""
+    try:
+        plugins.open_device(device)
+    except CoregradError as error:
+        if device in REQUIRED:
+            pytest.fail(f"COREGRAD_REQUIRE names {device}, but {error}", pytrace=False)
+        pytest.skip(str(error))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUNS)
+def test_our_backend_is_certified(name: str, tmp_path: Path) -> None:
+    device, level, environment = RUNS[name]
+    need(device)
+    log = tmp_path / "simulator.log"
+    if environment is SIMULATOR:
+        environment = {**environment, "OCLGRIND_LOG": str(log)}
+    kept = os.environ.get("COREGRAD_CERTIFICATES")
+    folder = Path(kept) / name if kept else tmp_path / "out"
+    done = run(["run", device, "--level", level, "--report", str(folder)], environment)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert (folder / "CERTIFICATE.md").exists()
+    report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    assert report["waivers"] == []
+    if environment.get("OCLGRIND_LOG"):
+        assert log.read_text(encoding="utf-8") == ""
+        statuses = {result["status"] for result in report["results"]}
+        assert statuses == {"pass"}  # core on the simulator has no skips
+    verified = run(["verify", str(folder / "report.json")], {})
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+
+
+@pytest.mark.slow
+def test_the_suite_catches_every_fault_that_it_should(tmp_path: Path) -> None:
+    done = run(["selftest", "--report", str(tmp_path)], {})
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]

@@ -1,0 +1,99 @@
+"""What a test run asks for afterwards: the report, other compilers' opinions of the texts it met.
+
+::
+
+    python -m coregrad_simt path cupy        # for PYTHONPATH
+    python -m coregrad_simt report FILE      # fails if nothing was launched, or something faulted
+    python -m coregrad_simt cubins FOLDER    # every CUDA text for every architecture
+    python -m coregrad_simt spaces FOLDER    # every Metal text's address spaces
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from coregrad_simt import fakes, report
+from coregrad_simt.cuda import ptxas
+from coregrad_simt.errors import CompileError, MissingTool
+from coregrad_simt.metal import spaces
+
+SHARED_BYTES = 48 << 10  # what a block has on every architecture without opting in
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one of the commands; the result is the process's."""
+    parser = argparse.ArgumentParser(prog="python -m coregrad_simt", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("path").add_argument("name", choices=sorted(fakes.MODULES))
+    commands.add_parser("report").add_argument("file", type=Path)
+    commands.add_parser("spaces").add_argument("folder", type=Path)
+    cubins = commands.add_parser("cubins")
+    cubins.add_argument("folder", type=Path)
+    cubins.add_argument("--arch", action="append", help="sm_90; may be repeated")
+    cubins.add_argument("--option", action="append", default=[], help="an option of NVRTC")
+    asked = parser.parse_args(arguments)
+    try:
+        if asked.command == "path":
+            print(fakes.path(asked.name))
+            return 0
+        if asked.command == "report":
+            return _report(asked.file)
+        if asked.command == "spaces":
+            return _spaces(asked.folder)
+        return _cubins(asked.folder, asked.arch or ptxas.ARCHITECTURES, asked.option)
+    except MissingTool as error:
+        print(f"missing: {error}")
+        return 3
+
+
+def _report(path: Path) -> int:
+    numbers, faults = report.read(path)
+    print(report.text(numbers, faults))
+    return 1 if faults or report.total(numbers) == 0 else 0
+
+
+def _spaces(folder: Path) -> int:
+    wrong = 0
+    paths = sorted(folder.glob("*.metal"))
+    for path in paths:
+        try:
+            spaces.check(path.read_text())
+        except CompileError as error:
+            wrong += 1
+            print(f"{path.name}: {error}")
+    print(f"address spaces of {len(paths)} texts looked at by {spaces.clang()}: {wrong} wrong")
+    return 1 if wrong or not paths else 0
+
+
+def _cubins(folder: Path, architectures: Sequence[str], options: Sequence[str]) -> int:
+    """Each text for each architecture, with its worst numbers."""
+    wrong = 0
+    texts = ptxas.texts(folder)
+    for architecture in architectures:
+        made: list[tuple[str, ptxas.Resources]] = []
+        for name, text in texts.items():
+            try:
+                ptxas.cubin(text, architecture, options)
+                found = ptxas.resources(text, architecture, options)
+            except CompileError as error:
+                wrong += 1
+                print(f"{name} for {architecture}: {error}")
+                continue
+            made += [(f"{kernel} in {name}", numbers) for kernel, numbers in found.items()]
+        for kernel, numbers in made:
+            if numbers.spills or numbers.shared > SHARED_BYTES:
+                wrong += 1
+                print(f"{kernel} for {architecture}: {numbers}")
+        registers = max((numbers.registers for _, numbers in made), default=0)
+        shared = max((numbers.shared for _, numbers in made), default=0)
+        most = f"at most {registers} registers, {shared} bytes of shared memory"
+        print(f"{architecture}: {len(made)} kernels, {most}")
+    print(f"{len(texts)} texts, {len(architectures)} architectures: {wrong} wrong")
+    return 1 if wrong or not texts else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
