@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 from coregrad.api.base import Flag, TensorBase, join
+from coregrad.api.grad_mode import enable_grad
 from coregrad.ir import formula
 from coregrad.ir.graph import Node
 
@@ -82,11 +83,12 @@ def _trace(
             return value
         node = formula.hole(len(holes), value._node)
         holes.append(node)
-        return value._with(node, False)
+        return value._with(node, True)  # so that rules of gradients are part of the formulas
 
-    plain = [stand_in(value) for value in args]
-    named = {name: stand_in(value) for name, value in kwargs.items()}
-    result = function(*plain, **named)
+    with enable_grad():
+        plain = [stand_in(value) for value in args]
+        named = {name: stand_in(value) for name, value in kwargs.items()}
+        result = function(*plain, **named)
     several = isinstance(result, tuple)
     results = [t._node for t in (result if several else (result,))]
     return formula.close(function.__name__, holes, results), several

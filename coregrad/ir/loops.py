@@ -33,6 +33,7 @@ from coregrad.ir.target import Limits
 
 ENOUGH = 64  # iterations of the grid loop that keep every thread busy
 BLOCK = 4096  # iterations that a split-off inner loop should have
+TILE = (64, 16)  # of a transposed copy: 16 rows of the source stay in the nearest cache
 UNROLL = 4  # vectors per step of a cheap reduction, to hide the latency of its addition
 
 
@@ -51,6 +52,9 @@ def plan(found: Evaluation, limits: Limits) -> Plan:
     whole = place.contraction(found)
     if scatter or found.running or whole is not None or not groups:
         return replace(merged, order=order)
+    tile = _tile(found, order, limits)
+    if tile is not None:
+        return replace(merged, order=order, tile=tile)
     grid = _grid(found, groups, order, limits)
     split = 0
     rest = [extents[g] for g in order[grid:]]
@@ -210,6 +214,20 @@ def _grid(
     if len(order) > 1 and (not found.reductions or _lanes_along(found, groups[order[-1]], limits)):
         return len(order) - 1
     return len(order)
+
+
+def _tile(found: Evaluation, order: Sequence[int], limits: Limits) -> tuple[int, int] | None:
+    """The sides of a tile for a copy that reads along one axis and writes along another.
+
+    Walked row by row it would fetch every line of memory again for each of its elements.
+    """
+    if found.reductions or found.error_stores or len(order) < 2 or not limits.vector_bytes:
+        return None
+    row, column = (found.group_vars[number] for number in order[-2:])
+    loads = [i.attr[1] for i in found.instrs if i.op is ops.LOAD]
+    across = [i for i in loads if i.coefficient(row) == 1 and i.coefficient(column) not in (0, 1)]
+    sides = _divisor_near(row.extent, TILE[0]), _divisor_near(column.extent, TILE[1])
+    return sides if across and all(sides) else None
 
 
 def _lanes_along(found: Evaluation, group: Sequence[int], limits: Limits) -> bool:
@@ -398,7 +416,7 @@ def _cost_inside(stmt: Stmt, var: Var, lanes: int) -> float:
 def _cost(stmt: Stmt, var: Var | None, lanes: int) -> float:
     """About how many instructions a statement takes when ``var`` advances by lanes."""
     if isinstance(stmt, Store):
-        return _access(stmt.index, var, lanes)
+        return 1.2 * _access(stmt.index, var, lanes)
     if isinstance(stmt, Instr) and stmt.op is ops.LOAD:
         return _access(stmt.attr[1], var, lanes)
     if isinstance(stmt, Instr) and stmt.op in lower.DEAR:

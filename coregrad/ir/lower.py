@@ -100,6 +100,7 @@ class Plan:
     order: tuple[int, ...] = ()
     grid: int = 1
     split: int = 0  # the innermost group walks blocks of this many elements
+    tile: tuple[int, int] | None = None  # the two innermost groups walk tiles of this size
     rows: tuple[RowCache, ...] = ()
 
 
@@ -775,6 +776,15 @@ def _output_indices(found: Evaluation, shape: Sequence[int], plan: Plan) -> Indi
         walked.update(zip(together, parts, strict=True))
         found.output_vars.append(grid)
         order = order[plan.grid :]
+    if plan.tile is not None:
+        rows, columns = order[-2:]
+        inner = {rows: Var(f"i{rows}", plan.tile[0]), columns: Var(f"i{columns}", plan.tile[1])}
+        outer = {n: Var(f"i{n}o", extents[n] // var.extent) for n, var in inner.items()}
+        leading = [found.group_vars[n] for n in order[:-2]]
+        found.output_vars += [*leading, *outer.values(), *inner.values()]
+        walked.update({n: variable(found.group_vars[n]) for n in order[:-2]})
+        walked.update({n: variable(outer[n]) * v.extent + variable(v) for n, v in inner.items()})
+        order = ()
     for number in order:
         var = found.group_vars[number]
         if plan.split and number == order[-1]:

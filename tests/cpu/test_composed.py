@@ -164,6 +164,16 @@ def test_a_known_result_is_not_computed_again_for_its_gradient():
     np.testing.assert_allclose(x.grad.numpy(), s * (2 * s - 2 * (s * s).sum()), rtol=1e-5)
 
 
+def test_a_gradients_own_rule_is_part_of_the_formula_whoever_calls_first():
+    plane = np.zeros((1, 1, 2, 2), "float32")
+    with no_grad():
+        Tensor(plane, requires_grad=True).max_pool2d()
+    Tensor(plane, requires_grad=False).max_pool2d()
+    x = Tensor(plane, requires_grad=True)
+    x.max_pool2d().sum().backward()  # to the first of equals, not in parts to all
+    assert x.grad.tolist() == [[[[1.0, 0.0], [0.0, 0.0]]]]
+
+
 def test_without_gradients_a_call_keeps_no_history():
     x, y = leaves()
     with no_grad():
