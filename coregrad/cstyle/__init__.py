@@ -6,8 +6,8 @@ driver.
 """
 
 from coregrad.cstyle.frame import Frame, Geometry, geometry
-from coregrad.cstyle.helpers import helper
 from coregrad.cstyle.hooks import CStyle
+from coregrad.cstyle.routines import helper
 from coregrad.cstyle.value import Value
 from coregrad.cstyle.words import Words
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from coregrad.cstyle import helpers
+from coregrad.cstyle import routines
 from coregrad.cstyle.value import Bounds, Value, narrow
 from coregrad.cstyle.words import Words
 from coregrad.dtypes import DType, bool_
@@ -278,7 +278,7 @@ class Frame:
         bounds = words.bounds.format(threads=threads) if threads else ""
         name = _identifier(header.name)
         opening = words.kernel.format(bounds=bounds, name=name, params=params)
-        used = helpers.needed(body, words)
+        used = routines.needed(body, words)
         pragmas = [
             text
             for dtype, text in words.pragmas.items()

@@ -45,7 +45,7 @@ class Words:
     function that is not there is a hook that the backend leaves out (fmod: `Limits.float_mod`);
     also divide, where the operator / is not good enough.
     ``doubles``: the same for float64, where the names differ. ``helpers``: texts that replace
-    those of helpers.py, by name. ``casts``: functions for conversions from one dtype to another
+    those of routines.py, by name. ``casts``: functions for conversions from one dtype to another
     that a C cast may get wrong. ``pragmas``: for a dtype, what must stand at the top.
     """
 

@@ -167,6 +167,7 @@ class Kernel:
     body: list[Stmt]
     contraction: Contraction | None = None
     sort: Sort | None = None  # then there is no body
+    work: int | None = None  # operations on floats, where the body is not the place to count them
 
     @property
     def grid(self) -> int:

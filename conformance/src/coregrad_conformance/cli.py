@@ -38,7 +38,8 @@ class Misuse(Exception):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    options = parser().parse_args(arguments)
+    own = arguments[:1] == ["selftest"]  # which has a parser of its own
+    options = parser().parse_args(arguments[:1] if own else arguments)
     if needs_isolation(options) and not isolation.is_isolated():
         return isolation.reenter(MODULE, arguments)
     try:
@@ -81,7 +82,6 @@ def parser() -> argparse.ArgumentParser:
     diff.add_argument("new", type=Path)
     diff.set_defaults(call=diff_reports)
     selftest = commands.add_parser("selftest", help="seed faults and see that each is found")
-    selftest.add_argument("rest", nargs=argparse.REMAINDER, help="see selftest --help")
     selftest.set_defaults(call=self_test)
     export = commands.add_parser("export", help="write inputs and expected values as files")
     export.add_argument("folder", type=Path)
@@ -362,7 +362,7 @@ def self_test(options: argparse.Namespace, arguments: Sequence[str]) -> int:
         if error.name != "coregrad_conformance.selftest":
             raise
         raise Misuse("this installation has no selftest") from error
-    code: int = module.main(options.rest)
+    code: int = module.main(list(arguments[1:]))
     return code
 
 

@@ -11,18 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-
-from coregrad import config
-
-REQUIRED = "cuda" in [name.strip() for name in config.get("COREGRAD_REQUIRE").split(",")]
-if REQUIRED:
-    import coregrad_simt  # noqa: F401  # without it every module here would be skipped
-
-
-def missing(reason: str) -> None:
-    if REQUIRED:
-        pytest.fail(f"COREGRAD_REQUIRE names cuda, but {reason}", pytrace=False)
-    pytest.skip(reason)
+from cuda_launching import missing
 
 
 @pytest.fixture(scope="session")

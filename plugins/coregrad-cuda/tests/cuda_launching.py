@@ -5,12 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hook_cases import Case
 from kernels import hooks_of
 
+from coregrad import config
 from coregrad.ir.emit import emit
 from coregrad.ir.kernel import Kernel
 from coregrad_cuda.backend import Backend
+
+REQUIRED = "cuda" in [name.strip() for name in config.get("COREGRAD_REQUIRE").split(",")]
+if REQUIRED:
+    import coregrad_simt  # noqa: F401  # without it every module here would be skipped
+
+
+def missing(reason: str) -> None:
+    if REQUIRED:
+        pytest.fail(f"COREGRAD_REQUIRE names cuda, but {reason}", pytrace=False)
+    pytest.skip(reason)
+
 
 BACKEND = Backend()
 HOOKS = hooks_of(BACKEND)

@@ -52,16 +52,16 @@ def run(device: Any, case: Case) -> dict[str, Any]:
 def planted(kind: str) -> Case:
     """A kernel with a mistake that only a checker sees: its result may well be right."""
     b = Builder(f"planted_{kind}")
-    x, out = b.param("x0", float32, 64), b.param("o", float32, 64, "out")
+    x, out = b.param("x0", float32, 61), b.param("o", float32, 61, "out")
     with b.loop(1, "grid"):
-        tile = b.array("tile", float32, 64, "local")
-        with b.loop(64, "local") as t:
+        tile = b.array("tile", float32, 61, "local")
+        with b.loop(61, "local") as t:
             if kind != "uninitialised":
                 b.store(tile, t, b.load(x, t + (kind == "outside") * 1))
             if kind != "race":
                 b.barrier()
-            b.store(out, t, b.load(tile, t * -1 + 63))
-    return Case(b.name, b.kernel(), {"x0": np.ones(64, np.float32)})
+            b.store(out, t, b.load(tile, t * -1 + 60))
+    return Case(b.name, b.kernel(), {"x0": np.ones(61, np.float32)})
 
 
 def main(what: str) -> int:

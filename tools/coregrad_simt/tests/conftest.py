@@ -82,7 +82,7 @@ def compiled() -> Callable[..., dict[str, Kernel]]:
 
 @pytest.fixture
 def run(compiled: Callable[..., dict[str, Kernel]]) -> Callable[..., list[Any]]:
-    """Run kernel k of a text: arrays are copied to guarded buffers and returned as they are then."""
+    """Run kernel k of a text: arrays are copied to guarded buffers, and returned as they are."""
 
     def execute(
         text: str,

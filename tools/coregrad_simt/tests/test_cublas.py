@@ -15,7 +15,11 @@ from coregrad_simt.fakes import cupy
 
 cuda, cublas = cupy.cuda, cupy.cuda.cublas
 ONE, ZERO = np.ones(1, np.float32), np.zeros(1, np.float32)
-KINDS = {"f4": cuda.runtime.CUDA_R_32F, "f8": cuda.runtime.CUDA_R_64F, "f2": cuda.runtime.CUDA_R_16F}
+KINDS = {
+    "f4": cuda.runtime.CUDA_R_32F,
+    "f8": cuda.runtime.CUDA_R_64F,
+    "f2": cuda.runtime.CUDA_R_16F,
+}
 SIZES = st.integers(1, 9)
 
 
@@ -32,7 +36,15 @@ def get(memory: Any, like: Any) -> Any:
 
 
 @settings(max_examples=40, deadline=None)
-@given(SIZES, SIZES, SIZES, st.integers(1, 3), st.booleans(), st.booleans(), st.sampled_from(list(KINDS)))
+@given(
+    SIZES,
+    SIZES,
+    SIZES,
+    st.integers(1, 3),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from(list(KINDS)),
+)
 def test_row_major_products_by_exchanged_operands(
     m: int, n: int, k: int, count: int, turn_a: bool, turn_b: bool, kind: str
 ) -> None:
@@ -47,7 +59,8 @@ def test_row_major_products_by_exchanged_operands(
     compute = cublas.CUBLAS_COMPUTE_64F if kind == "f8" else cublas.CUBLAS_COMPUTE_32F
     cublas.gemmStridedBatchedEx(
         cuda.get_cublas_handle(), int(turn_b), int(turn_a), n, m, k,
-        one.ctypes.data, b_memory.ptr, code, b.shape[2], k * n, a_memory.ptr, code, a.shape[2], m * k,
+        one.ctypes.data, b_memory.ptr, code, b.shape[2], k * n,
+        a_memory.ptr, code, a.shape[2], m * k,
         zero.ctypes.data, c_memory.ptr, code, n, m * n, count, compute, cublas.CUBLAS_GEMM_DEFAULT,
     )  # fmt: skip
     want = (a.swapaxes(1, 2) if turn_a else a).astype("f8") @ (b.swapaxes(1, 2) if turn_b else b)
@@ -61,14 +74,17 @@ def test_bfloat16_is_rounded_to_nearest_even() -> None:
     a_memory, b_memory, c_memory = put(a), put(b), put(c)
     cublas.gemmEx(
         cuda.get_cublas_handle(), 0, 0, 1, 1, 2, ONE.ctypes.data, a_memory.ptr, code, 1,
-        b_memory.ptr, code, 2, ZERO.ctypes.data, c_memory.ptr, code, 1, cublas.CUBLAS_COMPUTE_32F, -1,
+        b_memory.ptr, code, 2, ZERO.ctypes.data, c_memory.ptr, code, 1,
+        cublas.CUBLAS_COMPUTE_32F, -1,
     )  # fmt: skip
     assert get(c_memory, c)[0] == 0x3F80
     assert report.counts["cublas: calls"] == 1
     assert report.launches() == 0, "nothing of ours was executed"
 
 
-def sgemm(a: Any, b: Any, c: Any, lda: int = 4, ldb: int = 3, ldc: int = 4, alpha: Any = None) -> None:
+def sgemm(
+    a: Any, b: Any, c: Any, lda: int = 4, ldb: int = 3, ldc: int = 4, alpha: Any = None
+) -> None:
     """C (4 x 2) = A (4 x 3) B (3 x 2), by columns."""
     cublas.sgemm(
         cuda.get_cublas_handle(), 0, 0, 4, 2, 3, alpha or ONE.ctypes.data, a.ptr, lda, b.ptr, ldb,

@@ -51,7 +51,7 @@ def add() -> Any:
     return launch
 
 
-# ---- when work runs --------------------------------------------------------------------------------
+# ---- when work runs ------------------------------------------------------------------------------
 
 
 def test_work_waits_until_its_stream_is_synchronised(add: Any) -> None:
@@ -130,9 +130,9 @@ def test_a_stream_is_current_within_a_with(add: Any) -> None:
 
 
 def test_a_fault_ends_what_waits_and_is_kept_in_the_report(add: Any) -> None:
-    memory = cuda.alloc(SIZE // 2)
+    memory, good = cuda.alloc(SIZE // 2), zeros()
     add(memory, 1)
-    add(zeros(), 1)
+    add(good, 1)
     with pytest.raises(Fault, match="beyond the end"):
         cuda.Device().synchronize()
     assert report.launches() == 1
@@ -140,7 +140,7 @@ def test_a_fault_ends_what_waits_and_is_kept_in_the_report(add: Any) -> None:
     cuda.Device().synchronize()
 
 
-# ---- graphs ----------------------------------------------------------------------------------------
+# ---- graphs --------------------------------------------------------------------------------------
 
 
 def captured(add: Any, memory: Any, *numbers: float) -> Any:
@@ -191,7 +191,7 @@ def test_memory_cannot_be_made_in_a_global_capture() -> None:
             cuda.alloc(SIZE)
 
 
-# ---- memory ----------------------------------------------------------------------------------------
+# ---- memory --------------------------------------------------------------------------------------
 
 
 def test_new_memory_is_poisoned() -> None:
@@ -289,7 +289,7 @@ def test_pinned_memory_is_a_buffer() -> None:
     assert value(memory) == 7
 
 
-# ---- devices ---------------------------------------------------------------------------------------
+# ---- devices -------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -342,7 +342,7 @@ def test_peers_copy_and_after_enabling_use_each_others_memory(two_devices: None,
         cuda.runtime.deviceEnablePeerAccess(1)
 
 
-# ---- compiling -------------------------------------------------------------------------------------
+# ---- compiling -----------------------------------------------------------------------------------
 
 
 def compile_text(text: str, *options: str) -> bytes:
@@ -395,15 +395,13 @@ def test_a_text_that_does_not_compile_leaves_a_log() -> None:
         cupy.RawModule(code="extern int x").get_function("k")
 
 
-def test_texts_are_kept_for_other_compilers(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_texts_are_kept_for_other_compilers(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COREGRAD_SIMT_TEXTS", str(tmp_path / "texts"))
     cupy.RawModule(code=ADD).compile()
     assert [path.read_text() for path in tmp_path.glob("texts/*.cu")] == [ADD]
 
 
-# ---- taking the real one's place -------------------------------------------------------------------
+# ---- taking the real one's place -----------------------------------------------------------------
 
 
 PROGRAM = """

@@ -89,7 +89,9 @@ KERNEL_BUGS = [
     Bug("a missing semicolon", "o[i] = 1", "", CompileError),
     Bug("shared memory of a size that is not constant", "__shared__ float q[n[1]]; o[i] = q[0];", "", CompileError),
 ]  # fmt: skip
-RIGHT = "s[t] = x[i]; __syncthreads(); float v = s[63 - t]; v += __shfl_xor_sync(~0u, v, 1); o[i] = v;"
+RIGHT = (
+    "s[t] = x[i]; __syncthreads(); float v = s[63 - t]; v += __shfl_xor_sync(~0u, v, 1); o[i] = v;"
+)
 
 
 def text_of(body: str) -> str:
@@ -130,7 +132,9 @@ def test_a_planted_bug_is_reported(
 
 
 def test_a_fault_names_thread_block_and_line(run: Callable[..., list[Any]]) -> None:
-    with pytest.raises(Fault, match=r"line 5, column \d+: shift .* thread \(0,0,0\) of block \(0,0,0\)"):
+    with pytest.raises(
+        Fault, match=r"line 5, column \d+: shift .* thread \(0,0,0\) of block \(0,0,0\)"
+    ):
         execute(run, "o[i] = 1 << n[1];", "a")
 
 
@@ -143,7 +147,7 @@ def test_the_process_survives_and_the_next_launch_is_right(
     assert not np.isnan(execute(run, RIGHT, route)).any()
 
 
-# ---- what the host does wrong ----------------------------------------------------------------------
+# ---- what the host does wrong --------------------------------------------------------------------
 
 SCALED = """
 extern "C" __global__ void __launch_bounds__(64) k(float* o, int n, float f) {
@@ -222,9 +226,7 @@ def test_memory_that_was_freed_is_reported(memory: Any) -> None:
         function()((1,), (64,), (address, np.int32(64), np.float32(2)))
 
 
-def test_memory_of_another_device_is_reported(
-    memory: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_of_another_device_is_reported(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COREGRAD_SIMT_CUDA_DEVICES", "2")
     machine.reset()
     near = cupy.cuda.alloc(256)

@@ -11,8 +11,9 @@ from coregrad.hookspecs import BackendInfo
 from coregrad_conformance.selftest.device import LOCAL_BYTES, THREADS, Ref, info, sound
 from coregrad_conformance.selftest.faults import all_faults
 from coregrad_conformance.selftest.mutants import FILES, PACKAGE, all_mutants, mutated, source
+from coregrad_conformance.selftest.pins import pinned
 
-__all__ = ["mutant", "seeded", "sound"]
+__all__ = ["mutant", "pinned", "seeded", "sound"]
 
 
 def seeded(name: str) -> tuple[BackendInfo, type[Ref]]:

@@ -233,9 +233,7 @@ def _other_constants(value: Any) -> tuple[Any, ...]:
         return (value + 1,) if value in (0, 1) else (value + 1, value - 1)
     if isinstance(value, float):
         return (value + 1.0, value * 2.0) if value else (1.0,)
-    return tuple(other for name in NAMES.get(value, ()) if (other := name)) if isinstance(
-        value, str
-    ) else ()
+    return NAMES.get(value, ()) if isinstance(value, str) else ()
 
 
 def _attribute(node: ast.Attribute) -> Iterator[Site]:
@@ -308,10 +306,10 @@ def _is_no_value(node: ast.expr) -> bool:
 
 
 def _slice(node: ast.Slice) -> Iterator[Site]:
-    for name in ("lower", "upper"):
-        if getattr(node, name) is not None:
-            kept = {"lower": node.lower, "upper": node.upper, name: None}
-            yield "slice", node, _set(node, name, None), _say(node, ast.Slice(**kept))
+    if node.lower is not None:
+        yield "slice", node, _set(node, "lower", None), _say(node, ast.Slice(None, node.upper))
+    if node.upper is not None:
+        yield "slice", node, _set(node, "upper", None), _say(node, ast.Slice(node.lower, None))
 
 
 def _block(node: ast.AST) -> Iterator[Site]:
@@ -324,8 +322,11 @@ def _block(node: ast.AST) -> Iterator[Site]:
             dropped = isinstance(stmt, ast.Expr | ast.Assign | ast.AnnAssign | ast.For | ast.With)
             if dropped and not _is_words(stmt) and getattr(stmt, "value", True) is not None:
                 first = _text(stmt).splitlines()[0]
-                yield "statement", stmt, _put(body, i, ast.copy_location(ast.Pass(), stmt)), (
-                    f"left out: {first}"
+                yield (
+                    "statement",
+                    stmt,
+                    _put(body, i, ast.copy_location(ast.Pass(), stmt)),
+                    (f"left out: {first}"),
                 )
 
 

@@ -90,7 +90,8 @@ def alone(traces: Sequence[Trace]) -> NDArray[np.uint64]:
     """The digests that one row alone asks for, sorted."""
     each = [np.unique(np.concatenate([*trace.found.values()])) for trace in traces if trace.found]
     numbers, counts = np.unique(np.concatenate(each), return_counts=True)
-    return numbers[counts == 1]
+    once: NDArray[np.uint64] = numbers[counts == 1]
+    return once
 
 
 def within(numbers: NDArray[np.uint64], digests: Any) -> Any:

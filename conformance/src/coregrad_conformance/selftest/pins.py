@@ -80,6 +80,7 @@ class Kinds(Frame):
         self.kinds: list[str] = []
 
     def loop(self, name: str, extent: int, kind: str, lanes: int, resume: bool) -> Iterator[Any]:
+        """See the contract."""
         for index in super().loop(name, extent, kind, lanes, resume):
             self.kinds.append(kind)
             yield index
@@ -90,6 +91,7 @@ class Copies(Device):
     """A copy to the host is wrong in its last byte where a pin says so."""
 
     def copy_out(self, buffer: Any, into: memoryview) -> None:
+        """See the contract."""
         super().copy_out(buffer, into)
         call = copied(into)
         if Pinned.hears(call.key) and len(into):

@@ -14,7 +14,8 @@ from coregrad_conformance.selftest.device import NAME
 from coregrad_conformance.selftest.fault import Fault
 
 SHARE = 0.9  # of the rows of level core that a fault must pass: it is to be one fault, not a ruin
-VALUES = ("value", "memory")  # kinds of failures that are a value compared: guard bytes are ones
+# Kinds of failures that are a value compared: guard bytes, and what a forked child compared, too.
+VALUES = ("value", "memory", "fork")
 MAKERS = "coregrad_conformance.selftest.makers"
 # Rows that take longer than a hundred others: they are run for the faults that are about them, and
 # count as not passed elsewhere.

@@ -82,7 +82,8 @@ class Device:
                 self._wait()
 
     def copy_peer(self, buffer: Buffer, source: Device, content: Buffer, nbytes: int) -> None:
-        """Copy bytes from another GPU's buffer, without the host's memory where the GPUs can."""
+        """Copy bytes from another GPU's buffer, past the host's memory where the GPUs can; done when
+        it returns."""
         self._require_own_process()
         for side in (buffer, content):
             if not side.address or nbytes > side.size:
@@ -90,6 +91,7 @@ class Device:
         first, second = sorted((self, source), key=lambda device: device.name)
         with first._lock, second._lock, self._gpu.errors(self.title, f"copying {nbytes} bytes"):
             self._gpu.copy_peer(buffer.address, source._gpu, content.address, nbytes)
+            self._wait()  # the other GPU knows nothing of this stream, and may reuse its memory
 
     def _checked(self, buffer: Buffer, host: memoryview) -> Any:
         self._require_own_process()

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from coregrad import config
-from coregrad.errors import BackendUnavailable, DeviceError, OutOfMemory
+from coregrad.errors import BackendUnavailable, CoregradError, DeviceError, OutOfMemory
 
 # Numbers of CUDA's and cuBLAS's C headers (library_types.h, cublas_api.h).
 TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}
@@ -67,7 +67,7 @@ def has_cublas() -> bool:
     """Whether CuPy finds cuBLAS; it is a library of its own, and large."""
     try:
         return hasattr(library().cuda.cublas, "gemmStridedBatchedEx")
-    except ImportError:
+    except (ImportError, AttributeError):  # CuPy loads it when it is first looked at
         return False
 
 
@@ -98,6 +98,8 @@ class Driver:
         """Turn what CuPy raises into coregrad's errors, naming the device and the call."""
         try:
             yield
+        except CoregradError:
+            raise
         except self._cuda.memory.OutOfMemoryError as error:
             raise OutOfMemory(f"{title}: {doing}: {error}; free tensors, or use smaller") from error
         except RuntimeError as error:  # the runtime's, the driver's and cuBLAS's errors
@@ -133,17 +135,12 @@ class Driver:
             self._runtime.memcpyAsync(target, source, nbytes, kind, self._stream.ptr)
 
     def copy_peer(self, target: int, other: Driver, source: int, nbytes: int) -> None:
-        """Queue a copy from another GPU, between what its stream and this one did and will do."""
-        with other._here():
-            self._stream_after(other.mark())
-        with self._here():
-            stream = self._stream.ptr
-            self._runtime.memcpyPeerAsync(target, self.index, source, other.index, nbytes, stream)
-            other._stream_after(self.mark())
-
-    def _stream_after(self, event: Any) -> None:
+        """Queue a copy from another GPU, after what that has been given so far."""
+        event = other.mark()
         with self._here():
             self._stream.wait_event(event)
+            numbers = target, self.index, source, other.index, nbytes
+            self._runtime.memcpyPeerAsync(*numbers, self._stream.ptr)
 
     # -- kernels -------------------------------------------------------------------------------
 

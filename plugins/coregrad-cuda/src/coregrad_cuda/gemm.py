@@ -157,6 +157,8 @@ def _matched(
     out = _operand(place(c.param), c, rows, columns[0], 1, columns[1][0], batch[1][0])
     if left is None or right is None or out is None or out.turn:
         return None
+    if batch[0] > 1 and out.step < out.ld * (columns[0] - 1) + rows[0]:
+        return None  # results of several products side by side, which cuBLAS does not speak of
     sizes = rows[0], columns[0], k[0], batch[0]
     wide = "float64" if a.dtype is float64 else "float32"
     compute = "tf32" if tf32 and a.dtype is float32 else wide

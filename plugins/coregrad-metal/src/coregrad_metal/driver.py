@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from coregrad import config
-from coregrad.errors import BackendUnavailable, DeviceError, OutOfMemory
+from coregrad.errors import BackendUnavailable, CoregradError, DeviceError, OutOfMemory
 
 # metalcompute keeps something of every launch, and looks through all of it when one is done. Not
 # more than this many are left unawaited.
@@ -66,6 +66,8 @@ class Driver:
         """Turn what metalcompute raises into coregrad's errors, naming the device and the call."""
         try:
             yield
+        except CoregradError:
+            raise
         except (self._metal.error, RuntimeError) as error:
             raise DeviceError(f"{title}: {doing}: {error}") from error
 

@@ -88,7 +88,5 @@ WORDS = Words(
         "round_half": _ROUND_HALF,
         "truncation": _TRUNCATION,
     },
-    preamble="#include <metal_stdlib>\nusing namespace metal;\n"
-    # Compilers of macOS 15 and later know these; older ones ignore them.
-    "#pragma METAL fp math_mode(safe)\n#pragma METAL fp contract(off)",
+    preamble="#include <metal_stdlib>\nusing namespace metal;\n#pragma clang fp contract(off)",
 )

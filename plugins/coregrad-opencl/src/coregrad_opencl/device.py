@@ -20,6 +20,7 @@ from coregrad_opencl.programs import Program, Programs, cache_folder
 
 THREADS = 256  # every GPU has groups of that many
 LOCAL_BYTES = 32768  # what a GPU has at least (OpenCL 1.2, CL_DEVICE_LOCAL_MEM_SIZE)
+KEEP_SHARE = 4  # of freed memory one part in four of the device's is kept for reuse
 POINTER = 8  # bytes of a buffer argument
 GROUPS = 4  # per compute unit, where there is work enough: fewer leave units idle at the end
 
@@ -50,7 +51,11 @@ class Device:
                 self._context, cl_device, **(timing if self._timed else {})
             )
         self._last: Any = None
-        self.pool = Pool(self._new_buffer, self.synchronize, cl_device.global_mem_size)
+        room = cl_device.global_mem_size
+        if found.is_simulator:  # exact sizes, as it is there to see what is outside
+            self.pool = Pool(self._new_buffer, self.synchronize, room, int)
+        else:
+            self.pool = Pool(self._new_buffer, self.synchronize, room // KEEP_SHARE)
         folder = None if found.is_simulator else cache_folder()
         self.programs = Programs(self._context, found, options(found), self.title, folder)
 
@@ -90,9 +95,21 @@ class Device:
             if self._mapped:  # the buffer is host memory: look at it there
                 self._copy_mapped(buffer, host, direction)
             elif inwards:
-                cl.enqueue_copy(self._queue, buffer.raw, host, is_blocking=True)
+                cl.enqueue_copy(
+                    self._queue, buffer.raw, self._whole(buffer, host), is_blocking=True
+                )
             else:
                 cl.enqueue_copy(self._queue, host, buffer.raw, is_blocking=True)
+
+    def _whole(self, buffer: Buffer, host: Any) -> Any:
+        """The bytes to write. Oclgrind takes what kernels store behind the end of the last write
+        for uninitialised, also in a buffer that is made later in its place: write all of it."""
+        if not self._found.is_simulator or host.size == buffer.size:
+            return host
+        content = np.empty(buffer.size, np.uint8)
+        cl.enqueue_copy(self._queue, content, buffer.raw, is_blocking=True)
+        content[: host.size] = host
+        return content
 
     def _copy_mapped(self, buffer: Buffer, host: Any, direction: cl.map_flags) -> None:
         mapped, _ = cl.enqueue_map_buffer(

@@ -12,8 +12,6 @@ from typing import Any
 from coregrad.errors import OutOfMemory
 
 SMALLEST = 256  # bytes; drivers align to about that anyway
-# Freed memory kept for reuse, as a share of the device's: beyond it all of it is given back.
-KEEP_SHARE = 4
 
 
 class Buffer:
@@ -27,20 +25,30 @@ class Buffer:
 
 
 class Pool:
-    """Buffers by size class, for one caller at a time. ``make`` asks the driver for one, ``wait``
-    returns when the device is idle."""
+    """Buffers by size class, for one caller at a time.
 
-    def __init__(self, make: Callable[[int], Any], wait: Callable[[], None], total: int) -> None:
+    ``make`` asks the driver for one, ``wait`` returns when the device is idle. When more than
+    ``most`` bytes are kept for reuse, all of them are given back. ``sizes`` rounds sizes up.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[int], Any],
+        wait: Callable[[], None],
+        most: int,
+        sizes: Callable[[int], int] | None = None,
+    ) -> None:
         self._make = make
         self._wait = wait
-        self._most = total // KEEP_SHARE
+        self._most = most
+        self._sizes = sizes or size_class
         self.kept = 0
         self._returned: deque[Buffer] = deque()
         self._free: dict[int, list[Any]] = {}
 
     def take(self, nbytes: int) -> Buffer:
         """A buffer of at least ``nbytes``; what is kept is given back first if there is no room."""
-        size = size_class(nbytes)
+        size = self._sizes(nbytes)
         self._collect()
         kept = self._free.get(size)
         if kept:
@@ -67,6 +75,7 @@ class Pool:
     def release(self) -> None:
         """Give what is kept back to the driver, once no queued kernel can be using it."""
         self._wait()
+        self._returned.clear()
         self._free.clear()
         self.kept = 0
 

@@ -13,7 +13,7 @@ from coregrad_simt import compiler, report, settings
 from coregrad_simt.errors import Fault, MemoryFault, RaceFault
 from coregrad_simt.memory import Buffer
 
-TEXT, MEMORY = 1001, 1002  # what simt_run returns (fibers.h)
+MEMORY = 1002  # what simt_run returns for a memory fault (fibers.h)
 MOST_PARAMETERS = 256
 RANDOM_SEEDS = 1 << 20
 
@@ -21,10 +21,12 @@ RANDOM_SEEDS = 1 << 20
 @dataclass(frozen=True)
 class Parameter:
     """A parameter of a kernel. ``kind``: p a pointer, c one to constants, f a float, i or u an
-    integer, b a bool, w a word of unknown meaning, s anything else."""
+    integer, b a bool, w a word of unknown meaning, s anything else. ``alone``: a pointer of which
+    the text says (__restrict__) that nothing else points there."""
 
     size: int
     kind: str
+    alone: bool = False
 
     def __str__(self) -> str:
         words = {"p": "a pointer", "c": "a pointer to constants", "f": "a float", "b": "a bool"}
@@ -36,7 +38,7 @@ class Parameter:
 class Kernel:
     """A kernel of a loaded library. ``fibers``: whether its threads wait for each other;
     ``threads``: the most that a block may have; ``shared``: the address range of its shared
-    memory; ``flush``: whether denormals are taken for zero."""
+    memory, ``shared_bytes`` of it its own; ``flush``: whether denormals are taken for zero."""
 
     name: str
     route: str
@@ -45,12 +47,8 @@ class Kernel:
     fibers: bool
     threads: int
     shared: tuple[int, int]
+    shared_bytes: int
     flush: bool = False
-
-    @property
-    def shared_bytes(self) -> int:
-        """The size of its shared memory."""
-        return self.shared[1] - self.shared[0]
 
 
 def shared_memory(library: ctypes.CDLL) -> tuple[int, int]:
@@ -92,54 +90,55 @@ def _in_all_orders(
     geometry: Sequence[int],
     orders: Sequence[str],
 ) -> None:
+    call = _Call(kernel, arguments, geometry)
     before = [buffer.data.copy() for buffer in buffers] if len(orders) > 1 else []
     first: list[Any] = []
     for order in orders:
-        if first:
-            for buffer, data in zip(buffers, before, strict=True):
-                buffer.data[:] = data
-        _once(kernel, arguments, buffers, geometry, order)
-        if not first:
-            first = [b.data if order == orders[-1] else b.data.copy() for b in buffers]
-            continue
-        for i, buffer in enumerate(buffers):
-            if not np.array_equal(first[i], buffer.data):
-                where = int(np.flatnonzero(first[i] != buffer.data)[0])
+        for buffer, data in zip(buffers, before if first else (), strict=False):
+            buffer.data[:] = data
+        call.run(order, buffers)
+        for i, (buffer, data) in enumerate(zip(buffers, first, strict=False)):
+            if not np.array_equal(data, buffer.data):
+                where = int(np.flatnonzero(data != buffer.data)[0])
                 raise RaceFault(
                     f"{kernel.name}: buffer {i} of the arguments differs at byte {where} when "
                     f"threads and blocks run in {order} order: a race"
                 )
+        if not first and len(orders) > 1:
+            first = [buffer.data.copy() for buffer in buffers]
+    for i, buffer in enumerate(buffers):
+        buffer.check(f"{kernel.name}, buffer {i} of the arguments")
 
 
-def _once(
-    kernel: Kernel,
-    arguments: Sequence[Any],
-    buffers: Sequence[Buffer],
-    geometry: Sequence[int],
-    order: str,
-) -> None:
-    runtime = compiler.runtime()
-    number = settings.ORDERS[order]
-    if order == "random":  # another one each time, and the same ones in each run
-        number += report.launches() % RANDOM_SEEDS
-    addresses = [a if isinstance(a, int) else ctypes.addressof(a) for a in arguments]
-    reason = runtime.simt_run(
-        getattr(kernel.library, f"simt_body_{kernel.name}"),
-        (ctypes.c_void_p * max(1, len(addresses)))(*addresses),
-        (ctypes.c_uint * 6)(*geometry),
-        *(ctypes.c_void_p(end) for end in kernel.shared),
-        int(kernel.fibers),
-        ctypes.c_uint(number),
-        int(kernel.flush),
-        ctypes.c_uint(settings.seconds()),
-    )
-    if reason:
-        message = f"{kernel.name}: {runtime.simt_message().decode()}"
+class _Call:
+    """A call of the runtime; only the order differs from one execution to the next."""
+
+    def __init__(self, kernel: Kernel, arguments: Sequence[Any], geometry: Sequence[int]) -> None:
+        addresses = [a if isinstance(a, int) else ctypes.addressof(a) for a in arguments]
+        self._kept = arguments
+        self._name = kernel.name
+        self._before: tuple[Any, ...] = (
+            getattr(kernel.library, f"simt_body_{kernel.name}"),
+            (ctypes.c_void_p * max(1, len(addresses)))(*addresses),
+            (ctypes.c_uint * 6)(*geometry),
+            *(ctypes.c_void_p(end) for end in kernel.shared),
+            int(kernel.fibers),
+        )
+        self._after = int(kernel.flush), ctypes.c_uint(settings.seconds())
+
+    def run(self, order: str, buffers: Sequence[Buffer]) -> None:
+        """Execute the kernel once. Raises a Fault."""
+        runtime = compiler.runtime()
+        number = settings.ORDERS[order]
+        if order == "random":  # another one each time, and the same ones in each run
+            number += report.launches() % RANDOM_SEEDS
+        reason = runtime.simt_run(*self._before, ctypes.c_uint(number), *self._after)
+        if not reason:
+            return
+        message = f"{self._name}: {runtime.simt_message().decode()}"
         if reason == MEMORY:
             raise MemoryFault(message + _where(runtime.simt_fault_address() or 0, buffers))
         raise Fault(message)
-    for i, buffer in enumerate(buffers):
-        buffer.check(f"{kernel.name}, buffer {i} of the arguments")
 
 
 def _where(address: int, buffers: Sequence[Buffer]) -> str:

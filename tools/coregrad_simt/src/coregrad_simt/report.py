@@ -1,17 +1,18 @@
 """How much was really executed: a run in which nothing was launched has proven nothing.
 
-The numbers of this process are in ``counts``. If COREGRAD_SIMT_REPORT names a file, each process
-appends its own to it when it ends, and ``python -m coregrad_simt report FILE`` adds them up.
+The numbers of this process are in ``counts``. If COREGRAD_SIMT_REPORT names a file, every process
+also appends to it what it does, when it does it: one that is killed has reported all the same.
+``python -m coregrad_simt report FILE`` adds it up.
 """
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 counts: Counter[str] = Counter()
 faults: list[str] = []
@@ -22,23 +23,37 @@ def compiled(route: str, key: str) -> None:
     """A program was made ready; each is counted once, wherever its machine code came from."""
     if key not in _seen:
         _seen.add(key)
-        counts[f"{route}: kernels compiled"] += 1
+        _count({f"{route}: programs made ready": 1})
 
 
 def launched(route: str, orders: int) -> None:
     """A kernel was executed, in a number of orders."""
-    counts[f"{route}: kernels launched"] += 1
-    counts[f"{route}: executions"] += orders
+    _count({f"{route}: kernels launched": 1, f"{route}: executions": orders})
 
 
 def called(library: str) -> None:
     """A library's function was computed by NumPy: nothing of ours was executed."""
-    counts[f"{library}: calls"] += 1
+    _count({f"{library}: calls": 1})
 
 
 def fault(message: str) -> None:
     """A kernel did what it must not do. Whoever swallows the exception does not hide this."""
     faults.append(message)
+    _append({"fault": message})
+
+
+def _count(numbers: dict[str, int]) -> None:
+    counts.update(numbers)
+    _append(numbers)
+
+
+def _append(entry: dict[str, Any]) -> None:
+    """One write of one line: processes do it at the same time."""
+    path = os.environ.get("COREGRAD_SIMT_REPORT")
+    if path:
+        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        os.write(file, json.dumps(entry).encode() + b"\n")
+        os.close(file)
 
 
 def launches() -> int:
@@ -64,8 +79,10 @@ def read(path: Path) -> tuple[Counter[str], list[str]]:
     problems: list[str] = []
     for line in path.read_text().splitlines() if path.exists() else []:
         entry = json.loads(line)
-        numbers.update(entry["counts"])
-        problems += entry["faults"]
+        if "fault" in entry:
+            problems.append(entry["fault"])
+        else:
+            numbers.update(entry)
     return numbers, problems
 
 
@@ -74,11 +91,3 @@ def reset() -> None:
     counts.clear()
     faults.clear()
     _seen.clear()
-
-
-@atexit.register
-def _append() -> None:
-    path = os.environ.get("COREGRAD_SIMT_REPORT")
-    if path and (counts or faults):
-        with open(path, "a") as file:  # one write: processes may end at the same time
-            file.write(json.dumps({"counts": dict(counts), "faults": faults}) + "\n")

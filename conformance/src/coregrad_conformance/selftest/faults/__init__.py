@@ -28,6 +28,8 @@ def all_faults() -> list[Fault]:
     seen: set[str] = set()
     for fault in found:
         if fault.id in seen or fault.kind not in CLASSES:
-            raise ValueError(f"the fault {fault.id!r} ({fault.kind}) is there twice, or of no class")
+            raise ValueError(
+                f"the fault {fault.id!r} ({fault.kind}) is there twice, or of no class"
+            )
         seen.add(fault.id)
     return found

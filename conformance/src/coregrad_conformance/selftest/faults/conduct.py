@@ -44,7 +44,7 @@ def faults() -> Iterator[Fault]:
 # ---- threads -----------------------------------------------------------------------------------
 
 
-class OwnMemory(Device):
+class _OwnMemory(Device):
     """A buffer that another thread filled is empty: memory belongs to the thread."""
 
     def copy_in(self, buffer: Any, data: memoryview) -> None:
@@ -58,7 +58,7 @@ class OwnMemory(Device):
             np.frombuffer(into, np.uint8)[:] = 0
 
 
-class OpenersKernels(Frame):
+class _OpenersKernels(Frame):
     """Kernels run in the thread that first ran one; elsewhere their stores go nowhere."""
 
     home: ClassVar[list[int]] = []
@@ -73,21 +73,21 @@ class OpenersKernels(Frame):
                 words[:] = 0
 
 
-class SharedVariables(Frame):
-    """All kernels keep their variables in one place, and give way to other threads there."""
+class _FirstThread(Frame):
+    """A variable belongs to the thread that first declared one of its name; elsewhere it is off."""
 
     place: ClassVar[dict[str, Any]] = {}
 
     def declare(self, name: str, dtype: DType, initial: Any, lanes: int) -> None:
         super().declare(name, dtype, initial, lanes)
-        self.place[name] = threading.get_ident()
+        self.place.setdefault(name, threading.get_ident())
 
     def read(self, name: str) -> Any:
         value = super().read(name)
         return value if self.place[name] == threading.get_ident() else value + value.dtype.type(1)
 
 
-class PoolOfMain(Device):
+class _PoolOfMain(Device):
     """A thread that is no longer there takes the contents of its buffers with it."""
 
     def copy_in(self, buffer: Any, data: memoryview) -> None:
@@ -96,7 +96,7 @@ class PoolOfMain(Device):
             buffer[: len(data)] = np.roll(buffer[: len(data)], 1)
 
 
-class ChildsKernels(Frame):
+class _ChildsKernels(Frame):
     """In a forked child kernels store nothing."""
 
     born: ClassVar[int] = 0
@@ -111,7 +111,7 @@ class ChildsKernels(Frame):
                 words[:] = 0
 
 
-class SameStructure(Frame):
+class _SameStructure(Frame):
     """A kernel of 4099 elements that two threads run keeps the first one's number."""
 
     first: ClassVar[dict[str, Any]] = {}
@@ -133,20 +133,22 @@ def _claiming(**claims: Any) -> type[Device]:
     return type("Claiming", (Device,), {"limits": replace(LIMITS, **claims)})
 
 
-class FewThreads(Ref):
-    """256 threads are declared, 8 of them exist."""
+class _First64(Frame):
+    """Threads beyond the 64th do what that one does."""
+
+    def loop(self, name: str, extent: int, kind: str, lanes: int, resume: bool) -> Iterator[Any]:
+        for index in super().loop(name, extent, kind, lanes, resume):
+            yield np.minimum(index, 63) if kind == "local" else index
+
+
+class _FewThreads(Ref):
+    """256 threads are declared, 64 of them exist."""
 
     device = _claiming(threads=256, local_bytes=32768)
-
-    class frame(Frame):
-        def loop(
-            self, name: str, extent: int, kind: str, lanes: int, resume: bool
-        ) -> Iterator[Any]:
-            for index in super().loop(name, extent, kind, lanes, resume):
-                yield np.minimum(index, 63) if kind == "local" else index
+    frame = _First64
 
 
-class SmallScratch(Frame):
+class _SmallScratch(Frame):
     """64 KiB of scratch memory are declared; beyond 32 KiB it begins again."""
 
     def locate(self, buffer: Any, index: Any, gate: Any) -> Any:
@@ -155,7 +157,7 @@ class SmallScratch(Frame):
         return super().locate(buffer, index, gate)
 
 
-class SmallLocal(Frame):
+class _SmallLocal(Frame):
     """4 KiB of local memory are declared; beyond 2 KiB it begins again."""
 
     def locate(self, buffer: Any, index: Any, gate: Any) -> Any:
@@ -164,7 +166,7 @@ class SmallLocal(Frame):
         return super().locate(buffer, index, gate)
 
 
-class FewBuffers(Frame):
+class _FewBuffers(Frame):
     """31 buffers are declared; those beyond the 16th are the 16th."""
 
     def __init__(self, header: Header, buffers: Any) -> None:
@@ -174,33 +176,31 @@ class FewBuffers(Frame):
         super().__init__(header, buffers)
 
 
-class EmptyHook(Ref):
+class _EmptyHook(Ref):
     """sqrt is declared by its hook, and gives back its argument for what it thinks unlikely."""
 
     @hookimpl
     def lower_sqrt(self, frame: Any, x: Any, dtype: DType, lanes: int) -> Any:
-        """See the contract."""
         right = super().lower_sqrt(frame, x, dtype, lanes)
         return np.where(x > 1e30, x, right) if dtype.name == "float32" else right
 
 
-class NoFloatMod(Ref):
+class _NoFloatMod(Ref):
     """fmod of floats is declared, and is that of integers."""
 
     @hookimpl
     def lower_mod(self, frame: Any, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
-        """See the contract."""
         right = super().lower_mod(frame, a, b, dtype, lanes)
         return np.trunc(right) if dtype.is_float else right
 
 
-class Split(Frame):
+class _Split(Frame):
     """The frame has no method ``split``, which a device of one lane never needs."""
 
     split = None  # type: ignore[assignment]
 
 
-class Grows(Ref):
+class _Grows(Ref):
     """There is one device more each time they are counted."""
 
     def __init__(self) -> None:
@@ -212,44 +212,38 @@ class Grows(Ref):
         return self.count
 
 
-class Unused(Ref):
-    """fmod is said to be missing, so that nothing ever asks the hook that is there."""
-
-    device = _claiming(float_mod=False)
-
-
 # ---- exceptions --------------------------------------------------------------------------------
 
 
-class PlainMemoryError(Device):
+class _PlainMemoryError(Device):
     """Running out of memory raises Python's MemoryError."""
 
     def allocate(self, nbytes: int) -> Any:
         return np.empty(nbytes, np.uint8)
 
 
-class OnlyHuge(Device):
+class _OnlyHuge(Device):
     """A buffer of four exbibytes raises Python's MemoryError, smaller ones OutOfMemory."""
 
     def allocate(self, nbytes: int) -> Any:
         return np.empty(nbytes, np.uint8) if nbytes == 1 << 62 else super().allocate(nbytes)
 
 
-class OnlyTensors(Device):
+class _OnlyTensors(Device):
     """A buffer of four pebibytes raises Python's MemoryError, others OutOfMemory."""
 
     def allocate(self, nbytes: int) -> Any:
         return np.empty(nbytes, np.uint8) if nbytes == 1 << 52 else super().allocate(nbytes)
 
 
-class NothingRaised(Device):
+class _NothingRaised(Device):
     """A buffer that is too large is a small one."""
 
     def allocate(self, nbytes: int) -> Any:
         return super().allocate(min(nbytes, 1 << 30))
 
 
-class Assertion(Device):
+class _Assertion(Device):
     """Running out of memory is an assertion that fails."""
 
     def allocate(self, nbytes: int) -> Any:
@@ -257,37 +251,34 @@ class Assertion(Device):
         return super().allocate(nbytes)
 
 
-class OneDevice(Ref):
+class _OneDevice(Ref):
     """The second of two devices that are declared raises IndexError."""
 
     def open_device(self, index: int) -> Any:
-        """See the contract."""
         return [self.device()][index]
 
 
-class RaisesOnNan(Ref):
+class _RaisesOnNan(Ref):
     """A NaN among the operands of an addition raises."""
 
     @hookimpl
     def lower_add(self, frame: Any, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
-        """See the contract."""
         if dtype.name == "float32" and (np.isnan(a).any() or np.isnan(b).any()):
             raise FloatingPointError("invalid value encountered in add")
         return super().lower_add(frame, a, b, dtype, lanes)
 
 
-class Refuses(Ref):
+class _Refuses(Ref):
     """A cast of uint8 to bool is refused."""
 
     @hookimpl
     def lower_cast(self, frame: Any, x: Any, source: DType, dtype: DType, lanes: int) -> Any:
-        """See the contract."""
         if source is dtypes.uint8 and dtype is dtypes.bool_:
             raise UnsupportedOp("cast: uint8 to bool is not there yet")
         return super().lower_cast(frame, x, source, dtype, lanes)
 
 
-class EmptyCopies(Device):
+class _EmptyCopies(Device):
     """A copy of no bytes raises."""
 
     def copy_in(self, buffer: Any, data: memoryview) -> None:
@@ -296,7 +287,7 @@ class EmptyCopies(Device):
         super().copy_in(buffer, data)
 
 
-class BrokenByError(Device):
+class _BrokenByError(Device):
     """After it has run out of memory once, a device allocates nothing any more."""
 
     def allocate(self, nbytes: int) -> Any:
@@ -314,18 +305,17 @@ def _die() -> None:
     time.sleep(FOREVER)
 
 
-class DiesOfSine(Ref):
+class _DiesOfSine(Ref):
     """The sine of infinity ends the process."""
 
     @hookimpl
     def lower_sin(self, frame: Any, x: Any, quarter: int, dtype: DType, lanes: int) -> Any:
-        """See the contract."""
         if np.isinf(x).any() and quarter == 3:
             _die()
         return super().lower_sin(frame, x, quarter, dtype, lanes)
 
 
-class DiesOfMemory(Device):
+class _DiesOfMemory(Device):
     """Too much memory ends the process."""
 
     def allocate(self, nbytes: int) -> Any:
@@ -334,18 +324,17 @@ class DiesOfMemory(Device):
         return super().allocate(nbytes)
 
 
-class Exits(Ref):
+class _Exits(Ref):
     """A division by 0 ends the process quietly."""
 
     @hookimpl
     def lower_div(self, frame: Any, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
-        """See the contract."""
         if dtype.name == "float32" and (b == 0).any():
             os._exit(0)
         return super().lower_div(frame, a, b, dtype, lanes)
 
 
-class HangsOnSync(Device):
+class _HangsOnSync(Device):
     """The second synchronize in a row never returns."""
 
     def synchronize(self) -> None:
@@ -369,7 +358,7 @@ class HangsOnSync(Device):
         self.waited = False
 
 
-class HangsOnLoop(Frame):
+class _HangsOnLoop(Frame):
     """A serial loop of 31 iterations never ends."""
 
     def loop(self, name: str, extent: int, kind: str, lanes: int, resume: bool) -> Iterator[Any]:
@@ -378,7 +367,7 @@ class HangsOnLoop(Frame):
         yield from super().loop(name, extent, kind, lanes, resume)
 
 
-class HangsInChild(ChildsKernels):
+class _HangsInChild(_ChildsKernels):
     """A kernel in a forked child waits for a thread that the parent has."""
 
     def finish(self) -> None:
@@ -390,69 +379,67 @@ Made = Callable[[], type[Ref]]
 # fmt: off
 FAULTS: tuple[tuple[str, str, str, str, Made], ...] = (
     ("thread safety", "memory-of-a-thread", "what one thread copied in another does not see",
-     "threads/programs", with_device(OwnMemory)),
+     "threads/programs", with_device(_OwnMemory)),
     ("thread safety", "kernels-of-a-thread", "kernels run in the thread that ran the first one",
-     "threads/another", with_frame(OpenersKernels)),
-    ("thread safety", "shared-variables", "a variable that another thread declared is off by one",
-     "threads/programs", with_frame(SharedVariables)),
-    ("thread safety", "copies-of-threads", "what another thread than the first copies in is shifted",
-     "threads/copies", with_device(PoolOfMain)),
+     "threads/another", with_frame(_OpenersKernels)),
+    ("thread safety", "variables-of-a-thread", "accumulators are right in the first thread only",
+     "threads/programs", with_frame(_FirstThread)),
+    ("thread safety", "copies-of-threads", "what another thread than the first copies in is "
+     "shifted", "threads/copies", with_device(_PoolOfMain)),
     ("thread safety", "one-result", "two threads that run one kernel get one result",
-     "threads/same-structure", with_frame(SameStructure)),
+     "threads/same-structure", with_frame(_SameStructure)),
     ("lying capability", "threads", "256 threads are declared, 64 are there",
-     "capabilities/threads", lambda: FewThreads),
+     "capabilities/threads", lambda: _FewThreads),
     ("lying capability", "private-memory", "half of the declared scratch memory is there",
-     "capabilities/private-memory", with_frame(SmallScratch)),
+     "capabilities/private-memory", with_frame(_SmallScratch)),
     ("lying capability", "local-memory", "half of the declared local memory is there",
-     "capabilities/local-memory", with_frame(SmallLocal)),
+     "capabilities/local-memory", with_frame(_SmallLocal)),
     ("lying capability", "buffers", "31 buffers are declared, 17 are there",
-     "load/many-buffers", with_frame(FewBuffers)),
+     "load/many-buffers", with_frame(_FewBuffers)),
     ("lying capability", "hook", "sqrt is declared, and left out for large arguments",
-     "sqrt/float32/special-values", lambda: EmptyHook),
+     "sqrt/float32/special-values", lambda: _EmptyHook),
     ("lying capability", "float-mod", "fmod is declared, and gives integers",
-     "mod/float32/random", lambda: NoFloatMod),
+     "mod/float32/random", lambda: _NoFloatMod),
     ("wrong exception", "memory-error", "too large a buffer raises MemoryError",
-     "errors/out-of-memory", with_device(PlainMemoryError)),
+     "errors/out-of-memory", with_device(_PlainMemoryError)),
     ("wrong exception", "exbibytes", "four exbibytes raise MemoryError, less OutOfMemory",
-     "errors/out-of-memory", with_device(OnlyHuge)),
+     "errors/out-of-memory", with_device(_OnlyHuge)),
     ("wrong exception", "pebibytes", "four pebibytes raise MemoryError, all else OutOfMemory",
-     "errors/out-of-memory-tensor", with_device(OnlyTensors)),
+     "errors/out-of-memory-tensor", with_device(_OnlyTensors)),
     ("wrong exception", "one-device-more", "there is one device more each time they are counted",
-     "errors/no-such-device", lambda: Grows),
+     "errors/no-such-device", lambda: _Grows),
     ("broken contract", "frame", "the frame lacks a method", "capabilities/contract",
-     with_frame(Split)),
+     with_frame(_Split)),
     ("broken contract", "limits", "indices of 48 bits are declared", "capabilities/limits",
      with_device(_claiming(index_bits=48))),
-    ("broken contract", "unused-hook", "a hook that is there is declared to be missing",
-     "capabilities/hooks-used", lambda: Unused),
     ("wrong exception", "nothing", "too large a buffer raises nothing",
-     "errors/out-of-memory", with_device(NothingRaised)),
+     "errors/out-of-memory", with_device(_NothingRaised)),
     ("wrong exception", "assertion", "too large a buffer raises AssertionError",
-     "errors/out-of-memory-tensor", with_device(Assertion)),
+     "errors/out-of-memory-tensor", with_device(_Assertion)),
     ("wrong exception", "on-nan", "NaN operands raise", "add/float32/special-pairs",
-     lambda: RaisesOnNan),
+     lambda: _RaisesOnNan),
     ("wrong exception", "refusal", "an op of the contract is refused", "cast/uint8-to-bool",
-     lambda: Refuses),
+     lambda: _Refuses),
     ("wrong exception", "empty-copy", "a copy of no bytes raises", "memory/copy/partial",
-     with_device(EmptyCopies)),
+     with_device(_EmptyCopies)),
     ("wrong exception", "broken-by-error", "after an error nothing works any more",
-     "errors/out-of-memory", with_device(BrokenByError)),
+     "errors/out-of-memory", with_device(_BrokenByError)),
     ("wrong exception", "one-device", "the second device raises IndexError", "memory/devices",
-     lambda: OneDevice),
+     lambda: _OneDevice),
     ("crash", "sine", "the sine of infinity kills the process",
-     "sin/float32/special-values-quarter-3", lambda: DiesOfSine),
+     "sin/float32/special-values-quarter-3", lambda: _DiesOfSine),
     ("crash", "memory", "too large a buffer aborts the process", "errors/out-of-memory",
-     with_device(DiesOfMemory)),
+     with_device(_DiesOfMemory)),
     ("crash", "division", "a division by 0 ends the process, with exit code 0",
-     "div/float32/special-pairs", lambda: Exits),
+     "div/float32/special-pairs", lambda: _Exits),
     ("hang", "synchronize", "the second synchronize in a row never returns",
-     "memory/launch/synchronize", with_device(HangsOnSync)),
+     "memory/launch/synchronize", with_device(_HangsOnSync)),
     ("hang", "loop", "a serial loop of 31 never ends", "loops/serial/sizes",
-     with_frame(HangsOnLoop)),
+     with_frame(_HangsOnLoop)),
     ("hang", "forked-child", "a kernel in a forked child waits for ever", "threads/fork",
-     with_frame(HangsInChild)),
-    ("thread safety", "child-computes-nothing", "in a forked child kernels compute nothing", "threads/fork",
-     with_frame(ChildsKernels)),
+     with_frame(_HangsInChild)),
+    ("thread safety", "child-computes-nothing", "in a forked child kernels compute nothing",
+     "threads/fork", with_frame(_ChildsKernels)),
 )
 # fmt: on
 NARROW: tuple[tuple[str, str, str, Made], ...] = (
@@ -460,9 +447,6 @@ NARROW: tuple[tuple[str, str, str, Made], ...] = (
         "float64",
         "float64 is declared, and its products have 24 digits",
         "mul/float64/random",
-        changed(
-            "mul", "float64", lambda right, a, b: right.astype(np.float32).astype(np.float64)
-        ),
+        changed("mul", "float64", lambda right, a, b: right.astype(np.float32).astype(np.float64)),
     ),
 )
-

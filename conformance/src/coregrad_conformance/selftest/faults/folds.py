@@ -70,8 +70,8 @@ def _saturated(right: Any, accumulator: Any, value: Any) -> Any:
     exact = value.astype(np.float64).sum(axis=tuple(_axes(accumulator, value)), keepdims=True)
     exact = exact + accumulator
     limits = np.iinfo(right.dtype)
-    return np.where(exact > limits.max, limits.max,
-                    np.where(exact < limits.min, limits.min, right)).astype(right.dtype)  # fmt: skip
+    high = np.where(exact > limits.max, limits.max, right)
+    return np.where(exact < limits.min, limits.min, high).astype(right.dtype)
 
 
 def _last_index(right: Any, accumulator: Any, value: Any) -> Any:
@@ -152,7 +152,7 @@ FOLDS: tuple[tuple[str, str, str, str, str, Change], ...] = (
 # ---- variables ---------------------------------------------------------------------------------
 
 
-class Behind(Frame):
+class _Behind(Frame):
     """A variable is read as it was before the last step."""
 
     def assign(self, name: str, value: Any) -> None:
@@ -168,7 +168,7 @@ class Behind(Frame):
         return before if stale else right
 
 
-class Kept(Frame):
+class _Kept(Frame):
     """A sum begins with what the last kernel's sum of that name left, unless it was large."""
 
     left: dict[str, Any] = {}  # noqa: RUF012  (that it is shared is the fault)
@@ -185,7 +185,7 @@ class Kept(Frame):
             self.left[name] = np.ravel(value)[0] & np.int32(0xFF)
 
 
-class OnlyFirst(Frame):
+class _OnlyFirst(Frame):
     """The variable of the first iteration alone is set at the start, the others hold ones."""
 
     def declare(self, name: str, dtype: DType, initial: Any, lanes: int) -> None:
@@ -197,11 +197,11 @@ class OnlyFirst(Frame):
 
 FRAMES: tuple[tuple[str, str, str, Callable[[], type[Ref]]], ...] = (
     ("variable-behind", "an accumulator is now and then read as it was before the last step",
-     "reduce/add/int32/running", with_frame(Behind)),
+     "reduce/add/int32/running", with_frame(_Behind)),
 )  # fmt: skip
 STALE: tuple[tuple[str, str, str, Callable[[], type[Ref]]], ...] = (
     ("accumulator-kept", "an int32 accumulator begins with what the last kernel left in it",
-     "reduce/add/int32/random", with_frame(Kept)),
+     "reduce/add/int32/random", with_frame(_Kept)),
     ("accumulator-of-first", "of five int64 accumulators only the first is set at the start",
-     "reduce/add/int64/running", with_frame(OnlyFirst)),
+     "reduce/add/int64/running", with_frame(_OnlyFirst)),
 )  # fmt: skip

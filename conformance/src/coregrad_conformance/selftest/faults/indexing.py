@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from coregrad_conformance.selftest.device import Access, Ref, Step, loads, stores
+from coregrad_conformance.selftest.device import Access, Step, loads, stores
 from coregrad_conformance.selftest.fault import Fault
 from coregrad_conformance.selftest.faults.loops import late
 
@@ -238,6 +238,6 @@ ALIASES: tuple[tuple[str, str, str, str, Change], ...] = (
      "loops/bytes", _whole_words),
     ("store", "first-wins", "of several stores to one place the first one lasts", "store/order",
      _first_wins),
-    ("store", "behind-the-end", "a store of 1023 int32 fills the last vector of four, beyond the end",
+    ("store", "behind-the-end", "a store of 1023 int32 fills the last vector of four",
      "add/int32/random", _behind_the_end),
 )  # fmt: skip

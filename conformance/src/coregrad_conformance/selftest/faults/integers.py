@@ -83,7 +83,7 @@ WIDTHS: tuple[tuple[str, str, str, str, Change], ...] = (
     ("mul", "uint8", "saturates", "products saturate",
      lambda right, a, b: np.where(_double(a) * _double(b) > 255, 255, right).astype(np.uint8)),
     ("idiv", "int32", "by-single", "quotients are taken in float32",
-     lambda right, a, b: _as(np.trunc((a.astype(np.float32) / b.astype(np.float32))), right)),
+     lambda right, a, b: _as(np.trunc(a.astype(np.float32) / b.astype(np.float32)), right)),
     ("idiv", "int64", "by-double", "quotients are taken in float64",
      lambda right, a, b: _as(_truncated(a, b), right)),
     ("idiv", "uint32", "of-31-bits", "the top bit of the dividend is lost",

@@ -121,7 +121,7 @@ def _local_again(at: Access) -> bool:
     return not first
 
 
-class OneArray(Frame):
+class _OneArray(Frame):
     """Local memory is one array for all work-groups, not one for each."""
 
     def allocate(self, array: Array) -> None:
@@ -131,7 +131,7 @@ class OneArray(Frame):
             self.memory[array] = words, np.zeros_like(begins)
 
 
-class FourThreads(Frame):
+class _FourThreads(Frame):
     """Threads beyond the fourth do the work of the first ones."""
 
     def loop(self, name: str, extent: int, kind: str, lanes: int, resume: bool) -> Iterator[Any]:
@@ -156,12 +156,12 @@ GROUPS: tuple[tuple[str, str, str, Callable[[], type[Ref]]], ...] = (
         "one-array-for-all",
         "all work-groups share one local array",
         "loops/work-group/reversal",
-        with_frame(OneArray),
+        with_frame(_OneArray),
     ),
     (
         "threads-beyond-4",
         "threads beyond the fourth do not run",
         "loops/work-group/reversal",
-        with_frame(FourThreads),
+        with_frame(_FourThreads),
     ),
 )

@@ -24,7 +24,7 @@ def faults() -> Iterator[Fault]:
 # ---- copies ------------------------------------------------------------------------------------
 
 
-class LastByte(Device):
+class _LastByte(Device):
     """Copies of an odd number of bytes leave the last one behind."""
 
     def copy_in(self, buffer: Any, data: memoryview) -> None:
@@ -32,7 +32,7 @@ class LastByte(Device):
         super().copy_in(buffer, data[: len(data) - 1] if odd else data)
 
 
-class Padded(Device):
+class _Padded(Device):
     """Copies to the device are of whole words of 8 bytes."""
 
     def copy_in(self, buffer: Any, data: memoryview) -> None:
@@ -41,7 +41,7 @@ class Padded(Device):
         buffer[len(data) : len(data) + rest] = 0
 
 
-class WholeBuffer(Device):
+class _WholeBuffer(Device):
     """A copy from the device that is shorter than the buffer begins at the wrong end."""
 
     def copy_out(self, buffer: Any, into: memoryview) -> None:
@@ -52,7 +52,7 @@ class WholeBuffer(Device):
         super().copy_out(buffer, into)
 
 
-class SevenBits(Device):
+class _SevenBits(Device):
     """Bytes of copies beyond a mebibyte lose their top bit."""
 
     def copy_out(self, buffer: Any, into: memoryview) -> None:
@@ -61,7 +61,7 @@ class SevenBits(Device):
         target[MIB:] &= 0x7F
 
 
-class Quieted(Device):
+class _Quieted(Device):
     """Copies turn signalling NaNs of float32 into quiet ones."""
 
     def copy_in(self, buffer: Any, data: memoryview) -> None:
@@ -72,7 +72,7 @@ class Quieted(Device):
             words[nan] |= 0x400000
 
 
-class HostMemory(Device):
+class _HostMemory(Device):
     """Large copies are put off: the host's memory is read when the buffer is."""
 
     def copy_in(self, buffer: Any, data: memoryview) -> None:
@@ -91,7 +91,7 @@ class HostMemory(Device):
         self.__dict__.get("late", {}).pop(id(buffer), None)
 
 
-class WritesBack(Device):
+class _WritesBack(Device):
     """A copy in needs memory that can be written: it is marked as seen there."""
 
     def copy_in(self, buffer: Any, data: memoryview) -> None:
@@ -103,7 +103,7 @@ class WritesBack(Device):
 # ---- allocation --------------------------------------------------------------------------------
 
 
-class Overlapping(Device):
+class _Overlapping(Device):
     """Buffers of 1023 bytes overlap by a byte with the one before."""
 
     def allocate(self, nbytes: int) -> Any:
@@ -115,7 +115,7 @@ class Overlapping(Device):
         return pool[start : start + nbytes]
 
 
-class Recycled(Device):
+class _Recycled(Device):
     """A freed buffer of 100 bytes is given out twice."""
 
     def free(self, buffer: Any) -> None:
@@ -127,7 +127,7 @@ class Recycled(Device):
         return spare.pop(0) if nbytes == 100 and spare else super().allocate(nbytes)
 
 
-class Forgetful(Device):
+class _Forgetful(Device):
     """Of more than a thousand living buffers of eight bytes the oldest are used again."""
 
     def allocate(self, nbytes: int) -> Any:
@@ -140,20 +140,21 @@ class Forgetful(Device):
         return ring[self.turn % 1024]
 
 
-class FreedAtOnce(Device):
+class _FreedAtOnce(Device):
     """After a large buffer was freed, the next one of its size is another that is still in use."""
 
     def free(self, buffer: Any) -> None:
-        self.spare = buffer.size if buffer.size > 100_000 else 0
+        self.spare = buffer.size if buffer.size > 30_000 else 0
 
     def allocate(self, nbytes: int) -> Any:
-        if self.__dict__.pop("spare", 0) == nbytes and self.last.size == nbytes:
-            return self.last
+        last = self.__dict__.get("last")
+        if self.__dict__.pop("spare", 0) == nbytes and last is not None and last.size == nbytes:
+            return last
         self.last = super().allocate(nbytes)
         return self.last
 
 
-class Cleared(Frame):
+class _Cleared(Frame):
     """A kernel sets all of an output of 300 elements to 0 before it runs."""
 
     def __init__(self, header: Header, buffers: Any) -> None:
@@ -163,7 +164,7 @@ class Cleared(Frame):
                 words[:] = 0
 
 
-class Unset(Frame):
+class _Unset(Frame):
     """The last of 37 int32 of an output is never written."""
 
     def finish(self) -> None:
@@ -172,7 +173,7 @@ class Unset(Frame):
                 words[-1:].view(np.uint8)[:] = 0xFF
 
 
-class DirtyScratch(Frame):
+class _DirtyScratch(Frame):
     """Scratch memory of later iterations is that of the first one."""
 
     def allocate(self, array: Any) -> None:
@@ -185,40 +186,37 @@ class DirtyScratch(Frame):
 # ---- devices -----------------------------------------------------------------------------------
 
 
-class OneMemory(Ref):
-    """All devices share one memory: what the second allocates is what the first had."""
+class _OneMemory(Device):
+    """What one device allocates is, in turn, what the other one has."""
 
-    memory: ClassVar[dict[int, Any]] = {}
+    shared: ClassVar[dict[int, Any]] = {}
 
-    class device(Device):
-        def allocate(self, nbytes: int) -> Any:
-            if nbytes != 400:
-                return super().allocate(nbytes)
-            self.count = self.__dict__.get("count", -1) + 1
-            shared = OneMemory.memory
-            return shared.setdefault(self.count % 64, super().allocate(nbytes))
+    def allocate(self, nbytes: int) -> Any:
+        if nbytes != 400:
+            return super().allocate(nbytes)
+        self.count = self.__dict__.get("count", -1) + 1
+        return self.shared.setdefault(self.count % 64, super().allocate(nbytes))
 
 
-class FirstDevice(Ref):
-    """Whatever device a kernel is for, the first one runs it, on memory of its own."""
+class _FirstDevice(Device):
+    """Whatever was computed is found on the device that was opened first."""
 
-    class device(Device):
-        opened: ClassVar[int] = 0
+    opened: ClassVar[int] = 0
 
-        def __init__(self) -> None:
-            type(self).opened += 1
-            self.index = type(self).opened
+    def __init__(self) -> None:
+        type(self).opened += 1
+        self.index = type(self).opened
 
-        def copy_out(self, buffer: Any, into: memoryview) -> None:
-            super().copy_out(buffer, into)
-            if self.index > 1:
-                np.frombuffer(into, np.uint8)[:] = 0
+    def copy_out(self, buffer: Any, into: memoryview) -> None:
+        super().copy_out(buffer, into)
+        if self.index > 1:
+            np.frombuffer(into, np.uint8)[:] = 0
 
 
 # ---- leaks -------------------------------------------------------------------------------------
 
 
-class Hoarder(Device):
+class _Hoarder(Device):
     """Freed buffers are kept for good."""
 
     def __init__(self) -> None:
@@ -231,7 +229,7 @@ class Hoarder(Device):
         return found
 
 
-class Slice(Hoarder):
+class _Slice(_Hoarder):
     """A fifth of each freed buffer is kept."""
 
     def allocate(self, nbytes: int) -> Any:
@@ -240,7 +238,7 @@ class Slice(Hoarder):
         return Device.allocate(self, nbytes)
 
 
-class Notes(Frame):
+class _Notes(Frame):
     """Each launch on large buffers leaves a note of two mebibytes."""
 
     notes: ClassVar[list[Any]] = []
@@ -251,7 +249,7 @@ class Notes(Frame):
             self.notes.append(np.ones(2 * MIB, np.uint8))
 
 
-class History(Device):
+class _History(Device):
     """Copies to the host are kept, should anybody ask again."""
 
     kept: ClassVar[list[Any]] = []
@@ -268,14 +266,19 @@ class History(Device):
 # or the dtypes, of the one that was met.
 
 
-class Confused(Ref):
+class _Named(Frame):
+    """Knows its kernel, and how many literals it has met."""
+
+    def __init__(self, header: Header, buffers: Any) -> None:
+        super().__init__(header, buffers)
+        self.header = header
+        self.met = 0
+
+
+class _Confused(Ref):
     """Kernels are cached by a key; the constants of a hit are those of the kernel cached."""
 
-    class frame(Frame):
-        def __init__(self, header: Header, buffers: Any) -> None:
-            super().__init__(header, buffers)
-            self.header = header
-            self.met = 0
+    frame = _Named
 
     def __init__(self) -> None:
         self.known: dict[Any, list[Any]] = {}
@@ -290,7 +293,6 @@ class Confused(Ref):
 
     @hookimpl
     def lower_const(self, frame: Any, value: float, dtype: DType, lanes: int) -> Any:
-        """See the contract."""
         literals = self.known.setdefault(self.key(frame.header), [])
         if frame.met < len(literals):
             last, of = literals[frame.met]
@@ -302,7 +304,7 @@ class Confused(Ref):
         return super().lower_const(frame, value, dtype, lanes)
 
 
-class BySize(Confused):
+class _BySize(_Confused):
     """The key is the name and the sizes of the parameters."""
 
     def key(self, header: Header) -> Any:
@@ -312,14 +314,14 @@ class BySize(Confused):
         return isinstance(a, float) or isinstance(b, float)
 
 
-class ByEquality(Confused):
+class _ByEquality(_Confused):
     """The key holds the literals, compared as numbers: 0.0 and -0.0 are equal."""
 
     def same(self, a: Any, b: Any) -> bool:
         return bool(a == b)
 
 
-class ByText(Ref):
+class _ByText(Ref):
     """Literals are known by their first six digits."""
 
     def __init__(self) -> None:
@@ -327,40 +329,37 @@ class ByText(Ref):
 
     @hookimpl
     def lower_const(self, frame: Any, value: float, dtype: DType, lanes: int) -> Any:
-        """See the contract."""
         if dtype.is_float:
             value = self.known.setdefault((f"{value:.6g}", dtype), value)
         return super().lower_const(frame, value, dtype, lanes)
 
 
-class Comparisons(Confused):
+class _Comparisons(_Confused):
     """A kernel of a name compares as the first one of that name did: signed or not."""
 
     @hookimpl
     def lower_const(self, frame: Any, value: float, dtype: DType, lanes: int) -> Any:
-        """See the contract."""
         return Ref.lower_const(self, frame, value, dtype, lanes)
 
     @hookimpl
     def lower_lt(self, frame: Any, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
-        """See the contract."""
         ((first, _),) = self.known.setdefault(frame.header.name, [(dtype, None)])
         if first.itemsize == dtype.itemsize and first is not dtype:
-            a, b = (np.ascontiguousarray(x).view(first.storage).reshape(np.shape(x)) for x in (a, b))
+            a, b = (
+                np.ascontiguousarray(x).view(first.storage).reshape(np.shape(x)) for x in (a, b)
+            )
         return Ref.lower_lt(self, frame, a, b, dtype, lanes)
 
 
-class Casts(Confused):
+class _Casts(_Confused):
     """A cast of a name converts from the dtype of the first one of that name."""
 
     @hookimpl
     def lower_const(self, frame: Any, value: float, dtype: DType, lanes: int) -> Any:
-        """See the contract."""
         return Ref.lower_const(self, frame, value, dtype, lanes)
 
     @hookimpl
     def lower_cast(self, frame: Any, x: Any, source: DType, dtype: DType, lanes: int) -> Any:
-        """See the contract."""
         key = (frame.header.name, dtype)
         ((first, _),) = self.known.setdefault(key, [(source, None)])
         if first is not source and first.itemsize == source.itemsize and first.is_int:
@@ -368,7 +367,7 @@ class Casts(Confused):
         return Ref.lower_cast(self, frame, x, source, dtype, lanes)
 
 
-class LastProgram(Confused):
+class _LastProgram(_Confused):
     """Between two kernels of one name the literal of the one compiled last is used for both."""
 
     def key(self, header: Header) -> Any:
@@ -376,7 +375,6 @@ class LastProgram(Confused):
 
     @hookimpl
     def lower_const(self, frame: Any, value: float, dtype: DType, lanes: int) -> Any:
-        """See the contract."""
         if frame.header.name == "interleaved":
             value = self.known.setdefault("interleaved", [value])[0]
         return Ref.lower_const(self, frame, value, dtype, lanes)
@@ -386,56 +384,56 @@ Made = Callable[[], type[Ref]]
 # fmt: off
 FAULTS: tuple[tuple[str, str, str, str, Made], ...] = (
     ("sizes and tails", "last-byte", "a copy of an odd number of bytes leaves the last one behind",
-     "memory/copy/sizes", with_device(LastByte)),
+     "memory/copy/sizes", with_device(_LastByte)),
     ("sizes and tails", "padded", "a copy in writes whole words of 8 bytes",
-     "memory/copy/partial", with_device(Padded)),
+     "memory/copy/partial", with_device(_Padded)),
     ("sizes and tails", "wrong-end", "a copy out that is shorter than its buffer takes the end",
-     "memory/copy/partial", with_device(WholeBuffer)),
+     "memory/copy/partial", with_device(_WholeBuffer)),
     ("sizes and tails", "beyond-a-mebibyte", "copies lose bits beyond a mebibyte",
-     "memory/copy/sizes", with_device(SevenBits)),
+     "memory/copy/sizes", with_device(_SevenBits)),
     ("special values", "quiet-nan", "copies turn signalling NaNs into quiet ones",
-     "memory/copy/every-byte", with_device(Quieted)),
+     "memory/copy/every-byte", with_device(_Quieted)),
     ("aliasing", "host-memory", "the host's memory is read when the buffer is, not when it is "
-     "copied", "memory/copy/source-reused", with_device(HostMemory)),
+     "copied", "memory/copy/source-reused", with_device(_HostMemory)),
     ("aliasing", "read-only", "bytes that cannot be written are copied with a change",
-     "memory/copy/read-only", with_device(WritesBack)),
+     "memory/copy/read-only", with_device(_WritesBack)),
     ("aliasing", "overlapping", "buffers of one size overlap by a byte",
-     "memory/allocate/distinct", with_device(Overlapping)),
+     "memory/allocate/distinct", with_device(_Overlapping)),
     ("aliasing", "given-out-twice", "a freed buffer is given out twice",
-     "memory/allocate/distinct", with_device(Recycled)),
+     "memory/allocate/distinct", with_device(_Recycled)),
     ("aliasing", "many-buffers", "more than 1024 small buffers share memory",
-     "memory/allocate/many", with_device(Forgetful)),
+     "memory/allocate/many", with_device(_Forgetful)),
     ("aliasing", "freed-and-reused", "once a large buffer was freed, the next one is another "
-     "that is still in use", "memory/launch/freed", with_device(FreedAtOnce)),
+     "that is still in use", "memory/launch/freed", with_device(_FreedAtOnce)),
     ("uninitialised memory", "outputs-cleared", "an output is cleared before the kernel runs",
-     "memory/launch/untouched", with_frame(Cleared)),
+     "memory/launch/untouched", with_frame(_Cleared)),
     ("uninitialised memory", "last-unset", "the last of 37 elements is never written",
-     "reduce/add/int32/columns", with_frame(Unset)),
+     "reduce/add/int32/columns", with_frame(_Unset)),
     ("aliasing", "one-scratch", "all iterations have one scratch array",
-     "store/private-array", with_frame(DirtyScratch)),
+     "store/private-array", with_frame(_DirtyScratch)),
     ("wrong device", "one-memory", "two devices share their memory", "memory/devices",
-     lambda: OneMemory),
+     with_device(_OneMemory)),
     ("wrong device", "first-device", "what the second device computed is not found there",
-     "memory/devices", lambda: FirstDevice),
-    ("leak", "buffers", "freed buffers are kept", "memory/leak/buffers", with_device(Hoarder)),
+     "memory/devices", with_device(_FirstDevice)),
+    ("leak", "buffers", "freed buffers are kept", "memory/leak/buffers", with_device(_Hoarder)),
     ("leak", "a-fifth", "a fifth of every buffer is kept", "memory/leak/buffers",
-     with_device(Slice)),
+     with_device(_Slice)),
     ("leak", "launches", "every launch leaves two mebibytes", "memory/leak/launches",
-     with_frame(Notes)),
-    ("leak", "copies", "every copy is kept", "memory/leak/launches", with_device(History)),
+     with_frame(_Notes)),
+    ("leak", "copies", "every copy is kept", "memory/leak/launches", with_device(_History)),
     ("cache collision", "by-name", "a kernel is known by its name alone: its constants are those "
-     "of the first one", "memory/kernel/constants", lambda: Confused),
+     "of the first one", "memory/kernel/constants", lambda: _Confused),
     ("cache collision", "by-size", "a kernel is known by its name and sizes",
-     "memory/kernel/constants", lambda: BySize),
+     "memory/kernel/constants", lambda: _BySize),
     ("cache collision", "by-equality", "constants are compared as numbers: -0.0 is 0.0",
-     "memory/kernel/constants", lambda: ByEquality),
+     "memory/kernel/constants", lambda: _ByEquality),
     ("cache collision", "by-text", "literals are known by their first six digits",
-     "const/float32/special-values", lambda: ByText),
+     "const/float32/special-values", lambda: _ByText),
     ("cache collision", "comparisons", "a kernel of a known name compares in the dtype of the "
-     "first", "memory/kernel/names", lambda: Comparisons),
+     "first", "memory/kernel/names", lambda: _Comparisons),
     ("cache collision", "casts", "a kernel of a known name casts from the dtype of the first",
-     "memory/kernel/attributes", lambda: Casts),
+     "memory/kernel/attributes", lambda: _Casts),
     ("cache collision", "last-program", "two programs of one name run as the first one",
-     "memory/kernel/concurrent-programs", lambda: LastProgram),
+     "memory/kernel/concurrent-programs", lambda: _LastProgram),
 )
 # fmt: on

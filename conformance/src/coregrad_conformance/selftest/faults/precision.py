@@ -54,7 +54,7 @@ def faults() -> Iterator[Fault]:
         "float32",
         "a product keeps its extra digits for the addition that follows: one rounding, not two",
         "expressions/mul-add/float32",
-        lambda: Fused,
+        lambda: _Fused,
     )
 
 
@@ -180,10 +180,20 @@ FORMULAS: tuple[tuple[str, str, str, str, Change], ...] = (
         "random",
         lambda right, x: np.where(x > 0, np.exp(np.float32(0.5) * np.log(x)), right),
     ),
-    ("sin", "reduced-in-single", "a sine's argument is reduced with a pi of 24 bits", "random",
-     _reduced),  # fmt: skip
-    ("sin", "large-arguments", "a sine of more than 2 to the 17 is given up", "special-values",
-     _seventeen_bits),  # fmt: skip
+    (
+        "sin",
+        "reduced-in-single",
+        "a sine's argument is reduced with a pi of 24 bits",
+        "random",
+        _reduced,
+    ),
+    (
+        "sin",
+        "large-arguments",
+        "a sine of more than 2 to the 17 is given up",
+        "special-values",
+        _seventeen_bits,
+    ),
     (
         "sin",
         "quarter-added",
@@ -205,18 +215,22 @@ FORMULAS: tuple[tuple[str, str, str, str, Change], ...] = (
         "special-values",
         lambda right, x: np.where(np.abs(x) < 2.0**31, right, np.float32(-(2.0**31))),
     ),
-    ("trunc", "to-nearest", "trunc rounds to the nearest integer", "random",
-     lambda right, x: np.rint(x)),  # fmt: skip
+    (
+        "trunc",
+        "to-nearest",
+        "trunc rounds to the nearest integer",
+        "random",
+        lambda right, x: np.rint(x),
+    ),
     ("trunc", "down", "trunc rounds down", "random", lambda right, x: np.floor(x)),
 )
 
 
-class Fused(Ref):
+class _Fused(Ref):
     """A product of float32 stays in float64 until another op or a store rounds it."""
 
     @hookimpl
     def lower_mul(self, frame: Any, a: Any, b: Any, dtype: DType, lanes: int) -> Any:
-        """See the contract."""
         if dtype is not dtypes.float32:
             return super().lower_mul(frame, a, b, dtype, lanes)
         with np.errstate(all="ignore"):
@@ -224,5 +238,4 @@ class Fused(Ref):
 
     @hookimpl
     def lower_bitcast(self, frame: Any, x: Any, source: DType, dtype: DType, lanes: int) -> Any:
-        """See the contract."""
         return super().lower_bitcast(frame, rounded(x, source), source, dtype, lanes)

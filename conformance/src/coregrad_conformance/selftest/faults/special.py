@@ -61,7 +61,7 @@ VALUES: tuple[tuple[str, str, str, Change], ...] = (
     ("mul", "negative-zero", "a product that is -0.0 loses its sign",
      lambda right, a, b: _signless(right)),
     ("mul", "zero-times-infinity", "0 * inf is 0",
-     lambda right, a, b: np.where(((a == 0) & np.isinf(b)) | ((b == 0) & np.isinf(a)), ZERO, right)),
+     lambda right, a, b: np.where(np.isnan(right) & ~np.isnan(a) & ~np.isnan(b), ZERO, right)),
     ("mul", "overflow-saturates", "a product that overflows is the largest number",
      lambda right, a, b: np.where(np.isinf(right) & np.isfinite(a) & np.isfinite(b),
                                   np.copysign(HUGE, right), right)),

@@ -18,8 +18,10 @@ from dataclasses import dataclass
 from coregrad.dtypes import DType
 
 DIGITS = 256  # values of the byte that one pass sorts by
-SHORT = 32  # elements of a row up to which counting, which the core does, is faster
+LEAST = 16  # elements of a row below which the core's own form, by counting too, is as fast
+SHORT = 128  # elements of a row up to which counting is faster
 FEW = 64  # smallest elements that are kept in order while a row is read
+FEW_WORTH = 640  # comparisons of counting that take as long as keeping one element in order
 LONG = 1 << 16  # elements of a row that are worth several threads
 LANES = 32  # elements that are passed over at once
 WORKERS = 8  # pieces of work per thread that rows are dealt out in
@@ -584,13 +586,14 @@ hit:
   call void @offer($KEY %hit.key, i64 %at, ptr %best, ptr %places)
   br label %hits
 rest:
-  %left = icmp slt i64 %i, $LENGTH
+  %r = load i64, ptr %i.p
+  %left = icmp slt i64 %r, $LENGTH
   br i1 %left, label %single, label %leave
 single:
-  %single.p = getelementptr $KEY, ptr %keys, i64 %i
+  %single.p = getelementptr $KEY, ptr %keys, i64 %r
   %single.key = load $KEY, ptr %single.p
-  call void @offer($KEY %single.key, i64 %i, ptr %best, ptr %places)
-  %i.next = add i64 %i, 1
+  call void @offer($KEY %single.key, i64 %r, ptr %best, ptr %places)
+  %i.next = add i64 %r, 1
   store i64 %i.next, ptr %i.p
   br label %rest
 leave:
@@ -624,6 +627,131 @@ leave:
 declare i32 @llvm.cttz.i32(i32, i1)
 """
 
+# ---- short rows --------------------------------------------------------------------------------
+
+SHORT_ROWS = """
+; The places of LANES neighbouring elements: how many others go before each of them.
+define internal void @ranks(ptr %keys, ptr %out, i64 %start) {
+entry:
+  %j.p = alloca i64
+  %rank.p = alloca <$LANES x i32>
+  %mine.p = getelementptr $KEY, ptr %keys, i64 %start
+  %mine = load <$LANES x $KEY>, ptr %mine.p, align $ALIGN
+  %end = add i64 %start, $LANES
+  store <$LANES x i32> zeroinitializer, ptr %rank.p
+  store i64 0, ptr %j.p
+  br label %test.before
+test.before:
+  %b = load i64, ptr %j.p
+  %more.before = icmp slt i64 %b, %start
+  br i1 %more.before, label %before, label %test.among
+before:
+  %b.p = getelementptr $KEY, ptr %keys, i64 %b
+  %b.key = load $KEY, ptr %b.p
+  %b.one = insertelement <$LANES x $KEY> poison, $KEY %b.key, i64 0
+  %b.all = shufflevector <$LANES x $KEY> %b.one, <$LANES x $KEY> poison, <$LANES x i32> zeroinitializer
+  %b.hit = icmp $LE <$LANES x $KEY> %b.all, %mine
+  %b.add = zext <$LANES x i1> %b.hit to <$LANES x i32>
+  %b.rank = load <$LANES x i32>, ptr %rank.p
+  %b.sum = add <$LANES x i32> %b.rank, %b.add
+  store <$LANES x i32> %b.sum, ptr %rank.p
+  %b.next = add i64 %b, 1
+  store i64 %b.next, ptr %j.p
+  br label %test.before
+test.among:
+  %a = load i64, ptr %j.p
+  %more.among = icmp slt i64 %a, %end
+  br i1 %more.among, label %among, label %test.after
+among:
+  %a.p = getelementptr $KEY, ptr %keys, i64 %a
+  %a.key = load $KEY, ptr %a.p
+  %a.one = insertelement <$LANES x $KEY> poison, $KEY %a.key, i64 0
+  %a.all = shufflevector <$LANES x $KEY> %a.one, <$LANES x $KEY> poison, <$LANES x i32> zeroinitializer
+  %a.less = icmp $LT <$LANES x $KEY> %a.all, %mine
+  %a.same = icmp eq <$LANES x $KEY> %a.all, %mine
+  %a.lane = sub i64 %a, %start
+  %a.small = trunc i64 %a.lane to i32
+  %a.first = insertelement <$LANES x i32> poison, i32 %a.small, i64 0
+  %a.here = shufflevector <$LANES x i32> %a.first, <$LANES x i32> poison, <$LANES x i32> zeroinitializer
+  %a.earlier = icmp ult <$LANES x i32> %a.here, <$NUMBERS>
+  %a.tie = and <$LANES x i1> %a.same, %a.earlier
+  %a.hit = or <$LANES x i1> %a.less, %a.tie
+  %a.add = zext <$LANES x i1> %a.hit to <$LANES x i32>
+  %a.rank = load <$LANES x i32>, ptr %rank.p
+  %a.sum = add <$LANES x i32> %a.rank, %a.add
+  store <$LANES x i32> %a.sum, ptr %rank.p
+  %a.next = add i64 %a, 1
+  store i64 %a.next, ptr %j.p
+  br label %test.among
+test.after:
+  %c = load i64, ptr %j.p
+  %more.after = icmp slt i64 %c, $LENGTH
+  br i1 %more.after, label %after, label %put
+after:
+  %c.p = getelementptr $KEY, ptr %keys, i64 %c
+  %c.key = load $KEY, ptr %c.p
+  %c.one = insertelement <$LANES x $KEY> poison, $KEY %c.key, i64 0
+  %c.all = shufflevector <$LANES x $KEY> %c.one, <$LANES x $KEY> poison, <$LANES x i32> zeroinitializer
+  %c.hit = icmp $LT <$LANES x $KEY> %c.all, %mine
+  %c.add = zext <$LANES x i1> %c.hit to <$LANES x i32>
+  %c.rank = load <$LANES x i32>, ptr %rank.p
+  %c.sum = add <$LANES x i32> %c.rank, %c.add
+  store <$LANES x i32> %c.sum, ptr %rank.p
+  %c.next = add i64 %c, 1
+  store i64 %c.next, ptr %j.p
+  br label %test.after
+put:
+  %rank = load <$LANES x i32>, ptr %rank.p
+  %from = trunc i64 %start to i32
+  %from.one = insertelement <$LANES x i32> poison, i32 %from, i64 0
+  %from.all = shufflevector <$LANES x i32> %from.one, <$LANES x i32> poison, <$LANES x i32> zeroinitializer
+  %place = add <$LANES x i32> %from.all, <$NUMBERS>
+  %wanted = icmp ult <$LANES x i32> %rank, splat (i32 $COUNT)
+  %at = zext <$LANES x i32> %rank to <$LANES x i64>
+  %target = getelementptr i32, ptr %out, <$LANES x i64> %at
+  call void @llvm.masked.scatter.v$LANESi32.v$LANESp0(
+    <$LANES x i32> %place, <$LANES x ptr> %target, i32 4, <$LANES x i1> %wanted)
+  ret void
+}
+
+; The last block of a row ends with it: some elements may be placed twice, in the same place.
+define void @kernel(ptr %args, i64 %begin, i64 %end) {
+entry:
+  %row.p = alloca i64
+  %start.p = alloca i64
+  $BUFFERS
+  store i64 %begin, ptr %row.p
+  br label %test
+test:
+  %row = load i64, ptr %row.p
+  %more = icmp slt i64 %row, %end
+  br i1 %more, label %body, label %leave
+body:
+  %key.at = mul i64 %row, $LENGTH
+  %key.row = getelementptr $KEY, ptr %keys, i64 %key.at
+  %out.at = mul i64 %row, $COUNT
+  %out.row = getelementptr i32, ptr %out, i64 %out.at
+  %row.next = add i64 %row, 1
+  store i64 %row.next, ptr %row.p
+  store i64 0, ptr %start.p
+  br label %block
+block:
+  %start.wanted = load i64, ptr %start.p
+  %start = call i64 @llvm.smin.i64(i64 %start.wanted, i64 $LAST)
+  call void @ranks(ptr %key.row, ptr %out.row, i64 %start)
+  %start.next = add i64 %start.wanted, $LANES
+  store i64 %start.next, ptr %start.p
+  %left = icmp slt i64 %start.next, $LENGTH
+  br i1 %left, label %block, label %test
+leave:
+  ret void
+}
+
+declare i64 @llvm.smin.i64(i64, i64)
+declare void @llvm.masked.scatter.v$LANESi32.v$LANESp0(
+  <$LANES x i32>, <$LANES x ptr>, i32, <$LANES x i1>)
+"""
+
 # ---- the choice --------------------------------------------------------------------------------
 
 
@@ -638,10 +766,12 @@ class Program:
 def program(dtype: DType, rows: int, length: int, count: int, threads: int) -> Program | None:
     """The program that finds where the ``count`` smallest of each row stand; None for short rows,
     which the core sorts faster with vectors. Its buffers: int32 places out, keys in, scratch."""
-    if length <= SHORT or not rows or not count:
+    if length < LEAST or not rows or not count:
         return None
-    if count <= FEW and 4 * count <= length:
+    if count <= FEW and 4 * count <= length and length * length > FEW_WORTH * (count + 1):
         return _few(dtype, rows, length, count)
+    if length <= SHORT:
+        return _short(dtype, rows, length, count)
     if threads > 1 and length >= LONG and rows < 2 * threads:
         return _long(dtype, rows, length, count, BLOCKS * threads)
     return _rows(dtype, rows, length, count, min(rows, WORKERS * threads))
@@ -652,6 +782,13 @@ def phases(text: str) -> list[tuple[str, int]]:
     a text of one kernel."""
     found = re.findall(r"^; phase (\w+) (\d+)$", text, re.MULTILINE)
     return [(name, int(grid)) for name, grid in found]
+
+
+def _short(dtype: DType, rows: int, length: int, count: int) -> Program:
+    lanes = LANES if length >= LANES else LEAST
+    text = _written(SHORT_ROWS, dtype, length, count, lanes)
+    text = text.replace("$LAST", str(length - lanes))
+    return Program(_headed(text, rows, length * length / 16), 1)
 
 
 def _few(dtype: DType, rows: int, length: int, count: int) -> Program:
@@ -703,7 +840,7 @@ def _headed(text: str, grid: int, work: float) -> str:
     return f"; coregrad buffers=3 step=1 work={work:.1f} grid={grid}\n{text}"
 
 
-def _written(text: str, dtype: DType, length: int, count: int) -> str:
+def _written(text: str, dtype: DType, length: int, count: int, lanes: int = LANES) -> str:
     """A text with what depends on the dtype and the size of a row put in."""
     bits = dtype.bits
     own = f"i{bits}"
@@ -731,9 +868,11 @@ def _written(text: str, dtype: DType, length: int, count: int) -> str:
         "LENGTH": str(length),
         "COUNT_LESS": str(count - 1),
         "COUNT": str(count),
-        "LANES": str(LANES),
+        "LANES": str(lanes),
+        "NUMBERS": ", ".join(f"i32 {lane}" for lane in range(lanes)),
         "ALIGN": str(dtype.itemsize),
         "LT": "slt" if signed else "ult",
+        "LE": "sle" if signed else "ule",
     }
     for mark, value in marks.items():
         text = text.replace(f"${mark}", value)

@@ -11,40 +11,35 @@ from collections.abc import Sequence
 
 from coregrad_simt import compiler, report
 from coregrad_simt.cuda import assembly
+from coregrad_simt.cuda.signature import signatures
 from coregrad_simt.kernel import Kernel, parameters, shared_memory
 
 ROUTE = "cuda-a"
-KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\s*\(([^)]*)\)\s*)?(\w+)\s*\(")
 WAITING = re.compile(r"\b__(syncthreads|syncwarp|shfl\w*_sync|ballot_sync|any_sync|all_sync)\b")
 FLAGS = (*compiler.STRICT, *compiler.CHECKED, *compiler.POISONED)
-MOST_THREADS = 1024
 
 
 def kernels(text: str, options: Sequence[str] = ()) -> dict[str, Kernel]:
     """Compile a text and return its kernels by name. Raises CompileError."""
     defines = [option for option in options if option.startswith("-D")]
-    found = {m[2]: _threads(m[1]) for m in KERNEL.finditer(text)}
-    path = compiler.shared_object(_complete(text, list(found)), (*FLAGS, *defines))
+    heads = signatures(text)
+    path = compiler.shared_object(_complete(text, list(heads)), (*FLAGS, *defines))
     report.compiled(ROUTE, path.stem)
     library = compiler.load(path)
+    begin, end = shared_memory(library)
     return {
         name: Kernel(
             name=name,
             route=ROUTE,
             library=library,
-            parameters=parameters(library, name),
+            parameters=head.applied(parameters(library, name)),
             fibers=WAITING.search(text) is not None,
-            threads=threads,
-            shared=shared_memory(library),
+            threads=head.threads,
+            shared=(begin, end),
+            shared_bytes=end - begin,
         )
-        for name, threads in found.items()
+        for name, head in heads.items()
     }
-
-
-def _threads(bounds: str | None) -> int:
-    """The block size that __launch_bounds__ promises; a number, in generated text."""
-    first = (bounds or "").partition(",")[0].strip()
-    return int(first) if first.isdigit() else MOST_THREADS
 
 
 def _complete(text: str, names: list[str]) -> str:

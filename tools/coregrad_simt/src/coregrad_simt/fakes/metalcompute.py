@@ -84,11 +84,11 @@ class _Kernel:
         if not isinstance(program, str):
             raise TypeError(f"a program is a str, not {type(program).__name__}")
         self._device = device
-        cuda.keep(program, "metal")
         try:
             self._functions = source.functions(program)
         except CompileError as problem:
             raise error(str(problem)) from None
+        cuda.keep(program, "metal")
 
     def function(self, name: str, /) -> _Function:
         if name not in self._functions:

@@ -86,12 +86,21 @@ def functions(text: str) -> dict[str, Function]:
     )
     report.compiled(ROUTE, path.stem)
     library = compiler.load(path)
-    waits = WAITING.search(bare) is not None
+    begin, end = shared_memory(library)
     result = {}
     for it in found:
         kinds = tuple(Parameter(8, "p" if a.writable else "c") for a in it.buffers.values())
-        shared = shared_memory(library)
-        kernel = Kernel(it.name, ROUTE, library, kinds, waits, it.pinned or THREADS, shared, fast)
+        kernel = Kernel(
+            name=it.name,
+            route=ROUTE,
+            library=library,
+            parameters=kinds,
+            fibers=WAITING.search(bare) is not None,
+            threads=it.pinned or THREADS,
+            shared=(begin, end),
+            shared_bytes=end - begin,
+            flush=fast,
+        )
         result[it.name] = Function(kernel, it.buffers, it.pinned)
     return result
 

@@ -13,7 +13,7 @@ from coregrad_simt.errors import CompileError, MissingTool
 NAMES = (*(f"clang-{number}" for number in range(22, 13, -1)), "clang", "clang++")
 FLAGS = (
     *("-x", "cl", "-cl-std=clc++2021", "-cl-no-stdinc", "-fsyntax-only"),
-    *("-target", "spir64-unknown-unknown", "-Xclang", "-cl-ext=-all"),
+    *("-target", "spir64-unknown-unknown", "-Xclang", "-cl-ext=-all,+cl_khr_fp16"),
     *("-Wno-unknown-attributes", "-Wno-ignored-attributes", "-Werror"),
 )
 

@@ -90,6 +90,7 @@ static inline To as_type(From from) {
 SIMT_METAL
 namespace precise {
 SIMT_METAL
+static inline float divide(float x, float y) { return x / y; }
 }
 namespace fast {
 SIMT_METAL

@@ -180,6 +180,16 @@ template <class T>
 PTX_INLINE T sub_carry(T a, T b, unsigned in) {
   return a - b - in;
 }
+template <class A, class B>
+static inline u32 byte_products(u32 a, u32 b) {
+  s32 sum = 0;
+  for (int i = 0; i < 32; i += 8) sum += s32(A(a >> i)) * s32(B(b >> i));
+  return u32(sum);
+}
+template <class A, class B>
+static inline u32 word_products(u32 a, u32 b) {
+  return u32(s32(A(a)) * s32(B(b)) + s32(A(a >> 16)) * s32(B(b >> 8)));
+}
 // What PTX leaves open (division by zero) an NVIDIA GPU answers with all bits set.
 template <class T>
 static inline T quotient(T a, T b) {

@@ -260,6 +260,26 @@ def _extreme(it: Instruction, scope: Scope) -> str:
 # ---- bits ----------------------------------------------------------------------------------------
 
 
+@row("dp4a")
+def _byte_products(it: Instruction, scope: Scope) -> str:
+    """The sum of four products of bytes, each operand's signed or unsigned, and a summand."""
+    kinds = [f"{kind[0]}8" for kind in it.types]
+    a, b = (scope.read(operand, "u32") for operand in it.operands[1:3])
+    c = scope.read(it.operands[3], "u32")
+    products = f"byte_products<{kinds[0]}, {kinds[1]}>({a}, {b})"
+    return scope.write(it.operands[0], "u32", f"{products} + {c}")
+
+
+@row("dp2a", "lo hi")
+def _word_products(it: Instruction, scope: Scope) -> str:
+    """The sum of two products, 16-bit numbers by the low or the high bytes of the other operand."""
+    first, second = it.types
+    a, b = (scope.read(operand, "u32") for operand in it.operands[1:3])
+    shift = 0 if one(it, "lo", "hi") == "lo" else 16
+    products = f"word_products<{first[0]}16, {second[0]}8>({a}, {b} >> {shift})"
+    return scope.write(it.operands[0], "u32", f"{products} + {scope.read(it.operands[3], 'u32')}")
+
+
 @row("and or xor")
 def _logic(it: Instruction, scope: Scope) -> str:
     a, b = values(it, scope)

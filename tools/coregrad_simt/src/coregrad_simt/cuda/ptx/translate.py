@@ -16,11 +16,13 @@ GAP = 64  # bytes between two arrays of shared memory: who leaves one does not r
 @dataclass(frozen=True)
 class Translation:
     """The C++ text; what it holds: ``kernels`` with the most threads of a block; ``waits``: whether
-    threads meet; ``used``: the names of the instructions met."""
+    threads meet; ``shared_bytes``: how large the shared arrays are; ``used``: the names of the
+    instructions met."""
 
     text: str
     kernels: dict[str, int]
     waits: bool
+    shared_bytes: int
     used: frozenset[str]
 
 
@@ -62,6 +64,7 @@ class _Translator:
             ),
             kernels={kernel.name: kernel.threads for kernel in kernels},
             waits=self._waits,
+            shared_bytes=sum(size for _, size in self._shared),
             used=frozenset(self._used),
         )
 

@@ -2,6 +2,8 @@
 // a text and makes nothing of it.
 #pragma once
 
+#pragma OPENCL EXTENSION cl_khr_fp16 : enable  // half is a type in Metal
+
 #define kernel __kernel
 #define device __global
 #define constant __constant
@@ -51,6 +53,7 @@ To as_type(From);
 SIMT_METAL
 namespace precise {
 SIMT_METAL
+float divide(float, float);
 }
 namespace fast {
 SIMT_METAL

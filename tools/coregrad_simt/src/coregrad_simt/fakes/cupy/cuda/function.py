@@ -142,7 +142,21 @@ def _arguments(it: Kernel, args: Sequence[Any], uses: list[Allocation]) -> list[
             values.append(ctypes.c_void_p(_pointer(name, given, parameter, uses)))
         else:
             values.append(_scalar(name, given, parameter))
+    _expect_alone(it, values)
     return values
+
+
+def _expect_alone(it: Kernel, values: Sequence[Any]) -> None:
+    """What __restrict__ promises: nothing that is written is an argument twice."""
+    pointers = [i for i, p in enumerate(it.parameters) if p.kind in "pc"]
+    for i in pointers:
+        for j in pointers:
+            written = it.parameters[i].kind == "p" and it.parameters[i].alone
+            if i != j and written and values[i].value == values[j].value:
+                raise report_fault(
+                    f"{it.name}: arguments {i} and {j} are the same memory, and the text says "
+                    "__restrict__"
+                )
 
 
 def _pointer(name: str, given: Any, parameter: Parameter, uses: list[Allocation]) -> int:
