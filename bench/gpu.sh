@@ -12,6 +12,9 @@ root=$PWD
 folder=${1:-bench/results/gpu-$(date +%Y%m%d-%H%M%S)}
 mkdir -p "$folder" && folder=$(cd "$folder" && pwd) || exit 2
 python=${PYTHON:-python3}
+jobs=$(($(getconf _NPROCESSORS_ONLN 2> /dev/null || echo 2) / 2))
+((jobs < 1)) && jobs=1
+((jobs > 6)) && jobs=6
 deadline=$(($(date +%s) + 590))
 : > "$folder/steps.txt"
 
@@ -45,14 +48,15 @@ cd "$work" || exit 2 # nothing is to be imported from the repository's top by ch
 if step smoke 60 "$python" "$root/bench/gpu/smoke.py"; then
   step golden 60 "$python" "$root/bench/gpu/golden.py" check
   step timings 120 "$python" "$root/bench/gpu/timings.py" "$folder/timings.json"
-  step core 100 "$python" -m coregrad_conformance run cuda --level core --report "$folder/core"
+  step core 120 "$python" -m coregrad_conformance run cuda --level core --jobs $jobs \
+    --report "$folder/core"
   if command -v compute-sanitizer > /dev/null; then
     for tool in memcheck racecheck; do
       step $tool 45 compute-sanitizer --tool $tool --error-exitcode 9 "$python" \
         "$root/bench/gpu/smoke.py"
     done
   fi
-  step standard 240 "$python" -m coregrad_conformance run cuda --level standard \
+  step standard 240 "$python" -m coregrad_conformance run cuda --level standard --jobs $jobs \
     --report "$folder/standard"
 fi
 "$python" "$root/bench/gpu/summary.py" "$folder"

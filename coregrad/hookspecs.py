@@ -87,7 +87,15 @@ class BackendInfo:
 
 class Device(Protocol):
     """One device: memory and launches. Calls may come from any thread, one at a time; only ``free``
-    may come in the middle of another call, from the garbage collector, and must not wait for it."""
+    may come in the middle of another call, from the garbage collector, and must not wait for it.
+
+    Optional methods: ``sort(dtype, rows, length, count) -> (program, scratch bytes) | None`` offers
+    a sort of the device's own. The program goes through ``compile`` and ``launch`` (grid 1) like
+    any other, on three buffers: int32 places [rows, count] to be written, integer keys of ``dtype``
+    [rows, length], and scratch memory of that many bytes, at least 1. In each row it writes where
+    the ``count`` smallest keys stand, the smallest first and equal ones in their order. None: the
+    core writes this one with the hooks, as it does for a device without the method.
+    """
 
     name: str
     limits: Limits

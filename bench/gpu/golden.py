@@ -1,10 +1,10 @@
-"""Results that were computed without a GPU, by the machine code's precursor (PTX) on a CPU, compared with a GPU's.
+"""Results that were computed without a GPU, by running PTX on a CPU, compared with a GPU's.
 
     COREGRAD_EMULATE=cuda COREGRAD_SIMT_ROUTE=b python bench/gpu/golden.py make
     python bench/gpu/golden.py check
 
-Integers and bits must be equal; floats may differ by a few units of the last place where the GPU approximates exp, sin
-and their like with other last bits, and by the order of a sum.
+Integers and bits must be equal; floats may differ by a few units of the last place where the GPU
+approximates exp, sin and their like with other last bits, and by the order of a sum.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def bits() -> Tensor:
     return Tensor.randint(0, 1 << 30, (500,), device="cuda")
 
 
-# A name: what is computed, and how far a float may be off, in ulp of the largest result ("sum") or of each ("each").
+# A name: what is computed, and how far a float may be off, in ulp of the largest result ("sum") or
+# of each ("each").
 CASES: dict[str, tuple[Callable[[], Tensor], str]] = {
     "random bits": (bits, "equal"),
     "chain": (lambda: (t(X) * 3 + 1).relu() - t(X), "equal"),

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import sys
-import tomllib
 import venv
 from email.message import Message
 from pathlib import Path
+
+import tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
 MEMBERS = {

@@ -1,4 +1,4 @@
-"""A few kernels of each shape on the device, against NumPy: the first thing to run, also under compute-sanitizer."""
+"""A few kernels of each shape on the device, against NumPy; also run under compute-sanitizer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the steps of bench/gpu.sh left in their folder, as one JSON object: printed, and kept beside them."""
+"""What the steps of bench/gpu.sh left in their folder, as one JSON object: printed, and kept."""
 
 from __future__ import annotations
 

@@ -1,11 +1,14 @@
-"""Times on the GPU: copying, element-wise chains, softmax, products beside cuBLAS and torch, a training step.
+"""Times on the GPU: copies, element-wise chains, softmax, products beside cuBLAS, a training step.
 
-A number is the best of a few rounds; each round waits for the GPU at its end. Fractions say how near a result is to what the
-GPU can do at all: of the bandwidth of a copy, or of cuBLAS's speed for the same product.
+A number is the best of a few rounds; each round waits for the GPU at its end. Fractions say how
+near a result is to what the GPU can do at all: of the bandwidth of a copy, or of cuBLAS's speed for
+the same product. torch is timed beside where it is installed.
 """
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import json
 import os
 import sys
@@ -57,11 +60,10 @@ class Ours:
 
 def torch_time(function: Callable[..., Any], *inputs: np.ndarray) -> float | None:
     """The same in torch, if it is there and has the GPU."""
-    try:
-        import torch
-    except ImportError:
+    if SMALL or importlib.util.find_spec("torch") is None:
         return None
-    if SMALL or not torch.cuda.is_available():
+    torch = importlib.import_module("torch")
+    if not torch.cuda.is_available():
         return None
     torch.backends.cuda.matmul.allow_tf32 = False
     tensors = [torch.from_numpy(x).cuda() for x in inputs]
@@ -69,7 +71,7 @@ def torch_time(function: Callable[..., Any], *inputs: np.ndarray) -> float | Non
 
 
 def copy_bandwidth(ours: Ours, size: int) -> float:
-    """Bytes per second that a copy within the GPU's memory reads and writes, by the driver itself."""
+    """Bytes per second that a copy within the GPU's memory reads and writes."""
     driver = ours.device._gpu
     runtime, stream = driver._runtime, driver._stream.ptr
     a, b = (ours.device.allocate(size) for _ in range(2))

@@ -26,7 +26,7 @@ SIMULATOR = {
     "OCLGRIND_MAX_ERRORS": "100000",
     "OCLGRIND_NUM_THREADS": "1",
 }
-GPU_LIKE = {"COREGRAD_OPENCL_DEVICE": "pocl", "COREGRAD_OPENCL_LIMITS": "gpu"}
+GPU_LIKE = {"COREGRAD_OPENCL_DEVICE": "portable", "COREGRAD_OPENCL_LIMITS": "gpu"}
 RUNS = {
     "numpy": ("numpy", "standard", {}),
     "cpu": ("cpu", "standard", {}),

@@ -70,7 +70,9 @@ def test_a_seeded_fault_passes_most_rows_and_is_caught_by_the_row_that_it_names(
 def judged(monkeypatch: pytest.MonkeyPatch, make: Callable[[], type[Ref]], kind: str) -> str:
     made = Fault("made/here", kind, "add", "int32", "", "add/int32/special-pairs", make)
     monkeypatch.setattr(makers, "all_faults", lambda: [made])
-    return trial.judge(made, [row for row in SUITE if row.op == "add" and row.level == "core"]).wrong
+    return trial.judge(
+        made, [row for row in SUITE if row.op == "add" and row.level == "core"]
+    ).wrong
 
 
 def test_a_backend_without_a_fault_counts_as_a_survivor(
@@ -157,9 +159,9 @@ def run_rows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rows: list[Row]) -
     known = pins.load()
     monkeypatch.setattr(command.rows, "all_rows", lambda level: rows)
     monkeypatch.setattr(pins, "load", lambda: {name: known[name] for name in SMALL})
-    report = tmp_path / "selftest.json"
-    code = command.main(["--stage", "rows", "--jobs", "1", "--report", str(report)])
-    data: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
+    code = command.main(["--stage", "rows", "--jobs", "1", "--report", str(tmp_path)])
+    text = (tmp_path / "selftest.json").read_text(encoding="utf-8")
+    data: dict[str, Any] = json.loads(text)
     assert code == (0 if data["ok"] else 1)
     return data
 

@@ -321,7 +321,7 @@ class Random(Creation):
         if replacement or num_samples == 1:
             found = speed.argmax(-1)
         else:
-            found = _first_places(speed.reshape(*self.shape), num_samples)
+            found = speed.reshape(*self.shape).topk(num_samples).indices
         if sound is None:
             return found
         odd = found.where(sound.unsqueeze(-1), n)  # an index that no axis of n has
@@ -427,14 +427,3 @@ def _bounds(given: tuple[Any, ...], low: int) -> tuple[int, int, tuple[Any, ...]
 
 def _kaiming_deviation(shape: Shape, a: float) -> float:
     return math.sqrt(2.0 / ((1.0 + a * a) * max(math.prod(shape[1:]), 1)))
-
-
-def _first_places(speed: Any, count: int) -> Any:
-    """The indices of the ``count`` largest along the last axis, largest first."""
-    places = Random.arange(speed.shape[-1], device=speed.device)
-    found: list[Any] = []
-    for _ in range(count):
-        winner = speed.argmax(-1, keepdim=True)
-        found.append(winner)
-        speed = speed.masked_fill(places == winner, -1.0)
-    return found[0].cat(*found[1:], dim=-1)

@@ -177,15 +177,20 @@ def _odd_of_double(s: Spelling) -> str:
 
 
 def _odd_of_ulong(s: Spelling) -> str:
-    """As odd_of_double. At least 14 leading bits are kept, and whether others were set."""
+    """As odd_of_double. At least 14 leading bits are kept, and whether others were set: 24 bits at
+    most, so that the conversion is exact."""
     return s.function(
         s.float,
         "odd_of_ulong",
         f"{s.ulong} x",
         f"{s.float} scale = 1.0{s.f};",
         "if (x >> 44) {",
-        "  x = x >> 30 | ((x & 0x3fffffff) != 0);",
-        f"  scale = 0x1p30{s.f};",
+        "  x = x >> 20 | ((x & 0xfffff) != 0);",
+        f"  scale = 0x1p20{s.f};",
+        "}",
+        "if (x >> 34) {",
+        "  x = x >> 10 | ((x & 0x3ff) != 0);",
+        f"  scale *= 0x1p10{s.f};",
         "}",
         "if (x >> 24) {",
         "  x = x >> 10 | ((x & 0x3ff) != 0);",

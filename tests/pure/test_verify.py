@@ -400,6 +400,8 @@ ILLEGAL: list[tuple[str, Callable[[], Node], str]] = [
     ("argmax", lambda: node(ops.REDUCE, X, arg=("argmax", (1,)), shape=(2,)), "an index of dtype"),
     ("gather", lambda: node(ops.GATHER, X, X, shape=(2, 3, 3)), "an integer index"),
     ("scatter", lambda: node(ops.SCATTER, X, K, X, arg="add"), "the value does not fit"),
+    ("argsort", lambda: node(ops.ARGSORT, X, arg=3, dtype=int64), "float32 to int64"),
+    ("places", lambda: node(ops.ARGSORT, K, arg=9, dtype=int64), "9 places of shape"),
     ("check", lambda: node(ops.CHECK, X), "float32 is no integer dtype"),
     ("kept dtype", lambda: node(ops.CONTIGUOUS, X, dtype=float64), "dtype float64, not float32"),
 ]

@@ -284,8 +284,10 @@ def _ties(dtype: DType) -> list[float]:
     ties += [form.smallest * k / 2 for k in (1, 3, 5, 7, 9)]
     ties += [2.0**form.emin - form.smallest / 2, 2.0**form.emin + form.smallest / 2]
     ties += [form.max * (1 + form.epsilon / 4), form.max + 2.0 ** (form.emax - form.digits)]
-    # Near enough to a tie that rounding to the next wider format first lands on the tie.
-    traps = [x * (1 + s * 2.0**-k) for x in normal for k in (26, 40, 50) for s in (1, -1)]
+    # Near enough to a tie that rounding to the next wider format first lands on the tie, and three
+    # quarters of a unit of that format away, where stepping back towards zero does.
+    near = (23.4, 26, 40, 50)
+    traps = [x * (1 + s * 2.0**-k) for x in normal for k in near for s in (1, -1)]
     return [*ties, *traps, form.max, form.max * 2, form.smallest / 4]
 
 

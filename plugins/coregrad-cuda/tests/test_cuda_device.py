@@ -396,10 +396,12 @@ def training(device: str, jit: bool) -> list[Any]:
 
 @pytest.mark.parametrize("jit", [False, True])
 def test_training_gives_the_numbers_of_the_cpu(cuda: str, jit: bool) -> None:
-    launches = report.launches()
+    launches, products = report.launches(), report.counts["cublas: calls"]
     for ours, theirs in zip(training(cuda, jit), training("cpu", jit), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
     assert report.launches() > launches
+    claimed = os.environ["COREGRAD_CUDA_MATMUL"] == ""
+    assert (report.counts["cublas: calls"] > products) == claimed
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])

@@ -1,12 +1,14 @@
 """The Metal device of these tests: an emulated one, whose kernels run on the CPU.
 
-The fake of metalcompute is coregrad-simt's (tools/coregrad_simt), which needs g++. Without them the tests are
-skipped, with the reason; where COREGRAD_REQUIRE names metal they fail instead.
+The fake of metalcompute is coregrad-simt's (tools/coregrad_simt), which needs g++. Without them the
+tests are skipped, with the reason; where COREGRAD_REQUIRE names metal they fail instead.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,9 +16,9 @@ import pytest
 from metal_launching import missing
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def emulation() -> Iterator[Any]:
-    """The fake of metalcompute, with a cache of its own."""
+    """The fake of metalcompute, for the tests of one file."""
     try:
         from coregrad_simt import report
     except ImportError as error:
@@ -25,7 +27,10 @@ def emulation() -> Iterator[Any]:
         missing("g++ is not installed, which compiles the kernels of emulated GPUs")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COREGRAD_EMULATE", "metal")
+        patch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))  # the fake puts itself there
+        patch.setattr(sys, "path", [*sys.path])
         yield report
+    sys.modules.pop("metalcompute", None)
 
 
 @pytest.fixture(scope="module")

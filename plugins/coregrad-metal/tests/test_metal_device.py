@@ -148,8 +148,8 @@ def test_what_is_kept_is_given_back_when_there_is_no_room() -> None:
         return bytearray(size)
 
     pool = Pool(make, lambda: waited.append(1), 1 << 20)
+    refused[0] = True
     with pytest.raises(OutOfMemory):
-        refused[0] = True
         pool.take(512)  # nothing is kept
     pool.give(pool.take(512))
     refused[0] = True
@@ -176,8 +176,9 @@ DOUBLE = """\
 using namespace metal;
 #pragma clang fp contract(off)
 
-[[max_total_threads_per_threadgroup(256)]] kernel void double_(device const float *x [[buffer(0)]], \
-device float *out [[buffer(1)]], uint item_id [[thread_position_in_grid]], \
+[[max_total_threads_per_threadgroup(256)]] kernel void double_(\
+device const float *x [[buffer(0)]], device float *out [[buffer(1)]], \
+uint item_id [[thread_position_in_grid]], \
 uint group_id [[threadgroup_position_in_grid]], uint thread_id [[thread_position_in_threadgroup]]) {
   const int i1 = (int)item_id;
   if (i1 < 40) {

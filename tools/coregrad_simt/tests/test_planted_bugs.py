@@ -214,6 +214,14 @@ def test_an_impossible_size_is_refused(memory: Any, grid: Any, block: Any) -> No
         fill(memory, grid=grid, block=block)
 
 
+def test_memory_that_is_two_arguments_of_which_the_text_says_it_is_not(memory: Any) -> None:
+    head = 'extern "C" __global__ void k(float* __restrict__ o, const float* __restrict__ x)'
+    copying = function(head + " { o[threadIdx.x] = x[threadIdx.x ^ 1]; }")
+    copying((1,), (64,), (memory, cupy.cuda.alloc(256)))
+    with pytest.raises(Fault, match="arguments 0 and 1 are the same memory"):
+        copying((1,), (64,), (memory, memory))
+
+
 def test_too_much_shared_memory_is_refused(memory: Any) -> None:
     text = HEAD + "  __shared__ float q[12289]; q[t] = x[i]; __syncthreads(); o[i] = q[63 - t]; }"
     with pytest.raises(CUDADriverError, match="shared memory"):
@@ -242,11 +250,12 @@ def test_a_result_read_too_early_is_reported(memory: Any) -> None:
             memory.copy_to_host(got.ctypes.data, 256)
 
 
-def test_a_corrupted_text_gives_another_result(memory: Any) -> None:
+def test_a_corrupted_text_gives_another_result(
+    memory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The fake computes nothing but what the text says."""
-    function(SCALED.replace("o[i] = f", "o[i] = f + 1.0f"))(
-        (1,), (64,), (memory, np.int32(64), np.float32(2))
-    )
+    monkeypatch.setenv("COREGRAD_SIMT_SPOIL", "o[i] = f;=>o[i] = f + 1.0f;")
+    fill(memory)
     got = np.empty(64, np.float32)
     memory.copy_to_host(got.ctypes.data, 256)
     assert (got == 3).all()

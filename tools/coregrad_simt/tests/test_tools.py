@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import os
 import subprocess
 import sys
@@ -14,8 +15,9 @@ import numpy as np
 import pytest
 
 from coregrad_simt import __main__ as command
-from coregrad_simt import compiler, memory, report, settings
-from coregrad_simt.cuda import assembly, ptx, ptxas
+from coregrad_simt import compiler, cuda, fakes, memory, report, settings
+from coregrad_simt.cuda import assembly, ptx, ptxas, signature
+from coregrad_simt.cuda.ptx import types
 from coregrad_simt.cuda.ptx.translate import translate
 from coregrad_simt.errors import CompileError, MemoryFault, SettingError, UnsupportedPTX
 
@@ -218,6 +220,13 @@ def test_a_text_that_nvidia_does_not_accept(has_nvrtc: None) -> None:
         ptxas.cubin('extern "C" __global__ void k(int* o) { o[0] = unknown; }', "sm_90")
 
 
+@pytest.mark.parametrize("module", [cuda, signature, types, fakes], ids=lambda m: m.__name__)
+def test_the_examples_in_docstrings(module: Any) -> None:
+    found = doctest.testmod(module)
+    assert found.attempted
+    assert not found.failed
+
+
 # ---- the command line ----------------------------------------------------------------------------
 
 
@@ -247,7 +256,10 @@ def test_every_text_that_was_met_is_assembled(
     assert "sm_90: 1 kernels" in capsys.readouterr().out
     (tmp_path / "spilling.cu").write_text(spilling(300))
     assert command.main(["cubins", str(tmp_path), "--arch", "sm_90"]) == 1
-    assert "k in spilling.cu for sm_90" in capsys.readouterr().out
+    assert "k for sm_90: Resources(registers=" in capsys.readouterr().out
+    tiled = ["cubins", str(tmp_path), "--arch", "sm_90", "--no-spills", "tiled*"]
+    assert command.main(tiled) == 0
+    assert "1 spill" in capsys.readouterr().out
 
 
 def test_a_path_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -41,6 +41,8 @@ MUTANT_PATIENCE = 10.0
 CHUNKS = 8  # jobs that the rows' own faults are cut into
 # Groups that say the same of a hook, once more and slowly; the mutants are spared these.
 SLOW = ("programs", "functions", "draws", "gradients", "training", "threads")
+# Where the mutants of a file are likely to be seen.
+NEAR = {"formats": ("casts", "elementwise", "constants"), "folds": ("reductions",)}
 Job = tuple[str, Any]
 
 
@@ -57,7 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = Found(suite)
     problems = found.run(options)
     report = summary.report(found, problems, time.perf_counter() - began)
-    options.report.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    options.report.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(report, indent=1) + "\n"
+    (options.report / "selftest.json").write_text(text, encoding="utf-8")
     say(summary.table(report))
     return 1 if problems else 0
 
@@ -71,11 +75,12 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--only", default="*", help="a pattern for ids of faults and mutants")
     top.add_argument("--stage", choices=STAGES, action="append", help="leave the others out")
     top.add_argument("--jobs", type=int, default=2, help="processes (2)")
-    top.add_argument("--report", type=Path, default=Path("selftest.json"), help="selftest.json")
+    top.add_argument("--report", type=Path, default=Path(), help="folder of selftest.json (here)")
     top.add_argument(
         "--sensitivity",
         action="store_true",
-        help="also show, for all rows of level standard, that no other row sees a row's own fault",
+        help="also show, for all rows of level standard, that no other row sees a row's own fault, "
+        "and run the mutants that are listed as equivalent on that level",
     )
     top.add_argument(
         "--repin",
@@ -105,11 +110,14 @@ class Found:
     checks: dict[str, list[tuple[str, bool, str]]] = field(default_factory=dict)
     pins: dict[str, pins.Pin] = field(default_factory=dict)
     held: dict[str, str] = field(default_factory=dict)  # row: what holds it, where no pin does
+    spared: set[str] = field(default_factory=set)  # mutants that run on level core only
 
     def run(self, options: argparse.Namespace) -> list[str]:
         """All jobs; returns what is wrong."""
         warm()
         self.pins = pins.load()
+        if not options.sensitivity:
+            self.spared = {entry.id for entry in equivalents.load()}
         stages = options.stage or STAGES
         jobs = list(self.jobs(stages, options))
         for done, (job, outcome) in enumerate(self.outcomes(jobs, options.jobs), 1):
@@ -119,7 +127,7 @@ class Found:
 
     def outcomes(self, jobs: Sequence[Job], processes: int) -> Iterator[tuple[Job, Any]]:
         """The jobs and what came out, in whatever order."""
-        work = Work(self.suite, self.pins)
+        work = Work(self.suite, self.pins, self.spared)
         if processes == 1:
             yield from map(work, jobs)
             return
@@ -229,9 +237,12 @@ def warm() -> None:
 class Work:
     """What a process of the pool does with a job."""
 
-    def __init__(self, suite: Sequence[Row], known: dict[str, pins.Pin]) -> None:
+    def __init__(
+        self, suite: Sequence[Row], known: dict[str, pins.Pin], listed: Collection[str] = ()
+    ) -> None:
         self.names = [row.id for row in suite]
         self.pins = known
+        self.listed = listed
 
     def __call__(self, job: Job) -> tuple[Job, Any]:
         """The job, and what came out."""
@@ -253,7 +264,9 @@ class Work:
         """One mutant, until a row sees it."""
         chosen = next(mutant for mutant in all_mutants() if mutant.id == name)
         tried = [row for row in suite if row.group not in SLOW and row.id not in trial.DEAR]
-        tried.sort(key=lambda row: row.level != "core")
+        if name in self.listed:  # it was seen to survive them all when it was listed
+            tried = [row for row in tried if row.level == "core"]
+        tried.sort(key=lambda row: order(chosen.file, row))
         try:
             run = trial.attempt("mutant", name, tried, MUTANT_PATIENCE, lambda end: not end.ok)
         except runner.Lost as error:
@@ -277,6 +290,12 @@ class Work:
     def wider(self, suite: list[Row], what: None) -> list[tuple[str, bool, str]]:
         """Tolerances."""
         return checked("pinned", sensitivity.widened(suite, self.pins))
+
+
+def order(file: str, row: Row) -> tuple[bool, bool, bool]:
+    """Rows that are likely to see a mutant of a file come first."""
+    near = row.group in NEAR.get(file, ()) and not row.id.endswith("/dense")
+    return not near, row.level != "core", row.id.endswith("/dense")
 
 
 def checked(factory: str, chosen: Sequence[Row]) -> list[tuple[str, bool, str]]:

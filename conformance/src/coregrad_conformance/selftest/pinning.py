@@ -36,6 +36,7 @@ ORDER: dict[str, tuple[str, ...]] = {
     "capabilities": ("load", "store"),
 }
 OTHERS = ("store", "load", "reduce", "copy_out")  # then whatever it is, and whole kernels last
+TOLERANT = ("reductions", "functions", "gradients", "training", "tensors", "capabilities")
 DRAWN = "programs"  # their values depend on the version of Hypothesis
 TRIED, EACH = 18, 3  # candidates of a row, and of one kind of call
 LADDER = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, *(int(1.5**k) for k in range(9, 40)))
@@ -101,15 +102,16 @@ def within(numbers: NDArray[np.uint64], digests: Any) -> Any:
 
 
 def pin(trace: Trace, mine: NDArray[np.uint64], target: Target) -> Pin | None:
-    """The best pin for a row: one that it sees only from some steps on, if there is any."""
+    """The best pin for a row. One that is seen from some steps on only guards a tolerance too."""
     best: Pin | None = None
+    tolerant = trace.row.group in TOLERANT and "int" not in trace.row.dtype
     for key, digest in trace.candidates(lambda digests: within(mine, digests)):
         found = smallest(trace.row, Pin(trace.row.id, *key, f"{digest:016x}"), target)
         if found is None:
             continue
         if best is None or found.steps > 1:
             best = found
-        if found.steps > 1 or not found.dtype.startswith(("float", "bfloat")):
+        if found.steps > 1 or not tolerant:
             break
     return best and replace(best, says=sentence(trace.row, best, target))
 

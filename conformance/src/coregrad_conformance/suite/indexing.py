@@ -67,6 +67,8 @@ def rows() -> Iterator[Row]:
     yield _row("store", "store/order", _order, "A serial loop's later store wins.")
     yield _row("store", "store/error-word", _error_word, "The error parameter.")
     yield _row("store", "store/private-array", _private, "Scratch memory of each iteration.")
+    summary = "Scratch memory of each iteration of two loops."
+    yield _row("store", "store/private-array-nested", _private_nested, summary)
     yield _row("load", "load/index-value", _index_value, "Indices as values of each integer dtype.")
     yield _row("load", "load/many-buffers", _many, "As many buffers as the device takes.")
     large = "Elements of a buffer beyond what 31 and 32 bits can address."
@@ -379,6 +381,23 @@ def _private(target: Target) -> Outcome:
             build.store(out, r * length + j, build.load(scratch, j))
     (got,) = target.run_kernel(build.kernel(), [x])
     return oracle.compare(got, oracle.Expected(x.reshape(count, -1)[:, ::-1].ravel()), INT)
+
+
+def _private_nested(target: Target) -> Outcome:
+    """The inner loop's iterations each fill their own and read it in another order."""
+    outer, inner, length = 5, 4, 7
+    x = _data("private/nested", outer * inner * length)
+    build = Builder("private_nested")
+    out, source = build.out(INT, x.size), build.into(INT, x.size)
+    with build.loop(outer, "grid") as r, build.loop(inner) as c:
+        scratch = build.array(INT, length)
+        place = (r * inner + c) * length
+        with build.loop(length) as j:
+            build.store(scratch, j * -1 + (length - 1), build.load(source, place + j))
+        with build.loop(length) as j:
+            build.store(out, place + j, build.load(scratch, j))
+    (got,) = target.run_kernel(build.kernel(), [x])
+    return oracle.compare(got, oracle.Expected(x.reshape(-1, length)[:, ::-1].ravel()), INT)
 
 
 def _index_value(target: Target) -> Outcome:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 GROUP = "loops"
 INT = dtypes.int32
-HUGE = 1 << 20  # iterations of a grid: more than one dimension of work-groups of 16 may have
+HUGE = (1 << 20) + 5  # iterations of a grid: more than one dimension of work-groups of 16 may have
 BYTES = dtypes.uint8  # their stores share a word with a neighbour's
 
 

@@ -82,8 +82,8 @@ class Device:
                 self._wait()
 
     def copy_peer(self, buffer: Buffer, source: Device, content: Buffer, nbytes: int) -> None:
-        """Copy bytes from another GPU's buffer, past the host's memory where the GPUs can; done when
-        it returns."""
+        """Copy bytes from another GPU's buffer, past the host where the GPUs can; done when it
+        returns."""
         self._require_own_process()
         for side in (buffer, content):
             if not side.address or nbytes > side.size:

@@ -21,9 +21,9 @@ TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}
 NORMAL, TRANSPOSED = 0, 1
 COMPUTE = {"float32": 68, "float64": 70, "tf32": 77}
 ALGORITHM = -1  # cuBLAS chooses
-ONE = {"float32": np.ones(1, np.float32), "float64": np.ones(1, np.float64)}
-ZERO = {"float32": np.zeros(1, np.float32), "float64": np.zeros(1, np.float64)}
-# What a text is compiled with: IEEE's rules, which CuPy's own compilation does not keep (-ftz=true).
+ONE: dict[str, Any] = {"float32": np.ones(1, np.float32), "float64": np.ones(1, np.float64)}
+ZERO: dict[str, Any] = {"float32": np.zeros(1, np.float32), "float64": np.zeros(1, np.float64)}
+# Texts are compiled by IEEE's rules, which CuPy's own compilation does not keep (-ftz=true).
 IEEE = ("--std=c++17", "--ftz=false", "--fmad=false", "--prec-div=true", "--prec-sqrt=true")
 
 
@@ -200,8 +200,9 @@ class Driver:
                 self._blas = cublas.create()
                 cublas.setStream(self._blas, self._stream.ptr)
             cublas.gemmStridedBatchedEx(
-                self._blas, turn_a, turn_b, m, n, k, one, a, kind, lda, step_a, b, kind, ldb, step_b,
-                zero, c, out, ldc, step_c, count, COMPUTE[compute], ALGORITHM,
+                self._blas, turn_a, turn_b, m, n, k,
+                one, a, kind, lda, step_a, b, kind, ldb, step_b, zero, c, out, ldc, step_c,
+                count, COMPUTE[compute], ALGORITHM,
             )  # fmt: skip
 
     # -- time ----------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ class _Access:
     index: Index
 
     def strides(self, order: Sequence[Var]) -> list[int]:
-        return [self.index.coefficient(var) for var in order]
+        return [self.index.coefficient(var) or 0 for var in order]
 
 
 def claimed(kernel: Kernel, tf32: bool = False) -> Gemm | None:
@@ -186,13 +186,11 @@ def _operand(
     return Operand(param, access.index.const, turn, ld, step)
 
 
-def _merged(
-    variables: Sequence[Var], accesses: Sequence[_Access]
-) -> tuple[int, list[int]] | None:
+def _merged(variables: Sequence[Var], accesses: Sequence[_Access]) -> tuple[int, list[int]] | None:
     """Several loops as one that walks the same elements in each access: its extent and strides."""
     order = sorted(
         (v for v in variables if v.extent > 1),
-        key=lambda v: [access.index.coefficient(v) for access in accesses],
+        key=lambda v: [access.index.coefficient(v) or 0 for access in accesses],
     )
     if not order:
         return 1, [0] * len(accesses)

@@ -74,7 +74,8 @@ def summary(report: dict[str, Any]) -> Iterator[str]:
     """What matters of a report, a line each."""
     results = report["results"]
     counts = Counter(row["status"] for row in results)
-    yield f"coregrad-metal self-check, level {report['level']}{' of some rows' * bool(report['only'])}"
+    part = ", some rows of it" if report["only"] else ""
+    yield f"coregrad-metal self-check, level {report['level']}{part}"
     yield f"device: {report['device']['driver']}"
     if driver.is_emulated():
         yield "emulated: nothing here ran on a GPU (COREGRAD_EMULATE)"

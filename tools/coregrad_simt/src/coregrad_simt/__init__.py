@@ -11,9 +11,8 @@ __all__ = ["install_fakes"]
 
 def install_fakes(*names: str) -> tuple[ModuleType, ...]:
     """Make ``import cupy`` or ``import metalcompute`` find the fake, in this process and in those
-    it starts. The real one must not have been imported.
+    it starts. The real one must not have been imported::
 
-    >>> from coregrad_simt import install_fakes
-    >>> (cupy,) = install_fakes("cupy")
+        (cupy,) = install_fakes("cupy")
     """
     return tuple(fakes.install(name) for name in names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,9 @@ from coregrad_simt.memory import Buffer
 MEMORY = 1002  # what simt_run returns for a memory fault (fibers.h)
 MOST_PARAMETERS = 256
 RANDOM_SEEDS = 1 << 20
+
+
+_one_at_a_time = threading.Lock()  # another launch must not see what is tried in between
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,8 @@ def launch(
     orders = settings.orders()
     report.launched(kernel.route, len(orders))
     try:
-        _in_all_orders(kernel, arguments, buffers, (*grid, *block), orders)
+        with _one_at_a_time:
+            _in_all_orders(kernel, arguments, buffers, (*grid, *block), orders)
     except Fault as error:
         report.fault(str(error))
         raise

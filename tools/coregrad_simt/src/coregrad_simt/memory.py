@@ -46,6 +46,7 @@ class Buffer:
         self.low, self.high = base + GUARD, base + GUARD + inner
         _libc.mprotect(self.low, inner, PROTECT_BOTH)
         self._finalizer = weakref.finalize(self, _libc.munmap, base, inner + 2 * GUARD)
+        self._finalizer.atexit = False  # the process is over, and others may still be using it
         self.address = self.high - room
         whole = _bytes_at(self.low, inner)
         whole[:] = POISON

@@ -43,6 +43,13 @@ def fast_math() -> bool:
     return number("COREGRAD_SIMT_FAST", 0) != 0
 
 
+def spoilt(text: str) -> str:
+    """A text made wrong, if COREGRAD_SIMT_SPOIL asks for it (``old=>new``): a run that passes all
+    the same does not execute the text."""
+    old, arrow, new = os.environ.get("COREGRAD_SIMT_SPOIL", "").partition("=>")
+    return text.replace(old, new) if arrow and old else text
+
+
 def seconds() -> int:
     """The CPU time that a launch may take, in seconds: COREGRAD_SIMT_SECONDS."""
     return number("COREGRAD_SIMT_SECONDS", 120)

@@ -14,7 +14,7 @@ import numpy as np
 from coregrad.dtypes import ALL, DType
 from coregrad.errors import VerifyError
 from coregrad.hookspecs import Limits
-from coregrad_cpu.llvm import sort, target
+from coregrad_cpu.llvm import sorting, target
 from coregrad_cpu.llvm.arena import Arena, Buffer
 from coregrad_cpu.llvm.compiler import Compiler, cache_folder
 from coregrad_cpu.llvm.frame import hints
@@ -38,7 +38,7 @@ class Compiled:
 
     def __init__(self, text: str, compiler: Compiler, threads: int) -> None:
         known = hints(text)
-        phases = sort.phases(text)
+        phases = sorting.phases(text)
         self._phases = [(compiler.address(text, name), grid) for name, grid in phases]
         address = self._phases[0][0] if phases else compiler.address(text)
         self.text = text
@@ -51,7 +51,7 @@ class Compiled:
         self._work = known["work"]
         self._grid = int(known.get("grid", 0))
         self._threads = threads
-        self._plans: dict[int, tuple[Record | None, RunList]] = {}
+        self._plans: dict[int, tuple[Record, RunList]] = {}
 
     def records(self, arguments: int, grid: int) -> list[Record]:
         """A launch over ``grid`` iterations with the buffer addresses found at ``arguments``."""
@@ -61,14 +61,13 @@ class Compiled:
         size = chunk_size(iterations, self._work, self._step, self._threads)
         return [Record(self.address, arguments, iterations, size)]
 
-    def plan(self, grid: int) -> tuple[Record | None, RunList]:
+    def plan(self, grid: int) -> tuple[Record, RunList]:
         """A launch with the kernel's own argument block, kept for ever: see pool.py on records.
-        The record is there if it is the only one and needs no other thread."""
+        The first record, and all of them."""
         plan = self._plans.get(grid)
         if plan is None:
             records = self.records(self.pointer, grid)
-            alone = records[0] if len(records) == 1 and records[0].chunks == 1 else None
-            plan = self._plans[grid] = alone, RunList(records)
+            plan = self._plans[grid] = records[0], RunList(records)
         return plan
 
 
@@ -149,7 +148,7 @@ class Device:
     def sort(self, dtype: DType, rows: int, length: int, count: int) -> tuple[str, int] | None:
         """A program that sorts rows (see :class:`coregrad.hookspecs.Device`) and the bytes of
         scratch memory that it needs."""
-        made = sort.program(dtype, rows, length, count, self.threads)
+        made = sorting.program(dtype, rows, length, count, self.threads)
         return None if made is None else (made.text, made.scratch)
 
     def assembly(self, program: str) -> str:
@@ -158,11 +157,11 @@ class Device:
 
     def launch(self, compiled: Compiled, buffers: Sequence[Buffer], grid: int) -> None:
         """Run a kernel: on this thread if it is small, else shared out in chunks."""
-        alone, runlist = compiled.plan(grid)
+        record, runlist = compiled.plan(grid)
         with self.pool.lock:
             compiled.arguments[: compiled.buffers] = [buffer.address for buffer in buffers]
-            if alone is not None:
-                compiled.call(compiled.pointer, 0, alone.grid)
+            if runlist.length == 1 and record.chunks == 1:
+                compiled.call(compiled.pointer, 0, record.grid)
             else:
                 self.pool.run(runlist)
 

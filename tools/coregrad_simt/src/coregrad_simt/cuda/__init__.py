@@ -16,7 +16,7 @@ DEFAULT_ARCHITECTURE = "compute_75"  # NVRTC 13's own
 def kernels(text: str, options: Sequence[str]) -> dict[str, Kernel]:
     """The kernels of a text, by the route that the environment asks for. Raises CompileError."""
     compiled = ptx.kernels if settings.route() == "b" else source.kernels
-    found = compiled(text, tuple(options))
+    found = compiled(settings.spoilt(text), tuple(options))
     keep(text, "cu")
     return found
 

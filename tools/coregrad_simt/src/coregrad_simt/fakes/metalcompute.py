@@ -85,7 +85,7 @@ class _Kernel:
             raise TypeError(f"a program is a str, not {type(program).__name__}")
         self._device = device
         try:
-            self._functions = source.functions(program)
+            self._functions = source.functions(settings.spoilt(program))
         except CompileError as problem:
             raise error(str(problem)) from None
         cuda.keep(program, "metal")

@@ -194,7 +194,7 @@ static inline u32 word_products(u32 a, u32 b) {
 template <class T>
 static inline T quotient(T a, T b) {
   if (b == 0) return T(-1);
-  return T(-1) < T(0) && b == T(-1) ? T(-a) : T(a / b);
+  return T(-1) < T(0) && b == T(-1) ? T(0 - u64(a)) : T(a / b);
 }
 template <class T>
 static inline T remainder(T a, T b) {

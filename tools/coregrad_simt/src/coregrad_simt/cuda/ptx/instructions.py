@@ -241,7 +241,8 @@ def _sign(it: Instruction, scope: Scope) -> str:
     (x,) = values(it, scope)
     if it.type in types.FLOATS:
         return result(it, scope, f"__builtin_fabs({x})" if it.opcode == "abs" else f"-{x}")
-    return result(it, scope, f"{x} < 0 ? -{x} : {x}" if it.opcode == "abs" else f"-{x}")
+    negative = f"0 - ({types.unsigned(it.type)}){x}"
+    return result(it, scope, f"{x} < 0 ? {negative} : {x}" if it.opcode == "abs" else negative)
 
 
 @row("copysign")

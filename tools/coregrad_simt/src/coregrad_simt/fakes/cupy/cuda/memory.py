@@ -58,7 +58,7 @@ class Memory(BaseMemory):
         if size:
             allocation = machine.allocate(size, queue)
             self.ptr = allocation.buffer.address
-            weakref.finalize(self, machine.release, allocation)
+            weakref.finalize(self, machine.release, allocation).atexit = False
 
 
 class UnownedMemory(BaseMemory):
@@ -167,7 +167,7 @@ class MemoryPool:
                 raise OutOfMemoryError(rounded, self.total_bytes(), limit)
         memory = Memory(size)
         self._used[device] += rounded
-        weakref.finalize(memory, self._freed, device, rounded)
+        weakref.finalize(memory, self._freed, device, rounded).atexit = False
         return MemoryPointer(memory, 0)
 
     def _freed(self, device: int, rounded: int) -> None:
