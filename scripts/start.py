@@ -32,7 +32,14 @@ UNWANTED = (
     "PIP_USER",
     "__PYVENV_LAUNCHER__",
 )
-TESTED = ["conformance", "plugins/coregrad-opencl"]  # what the tests need beside the CPU
+# What the tests need beside the CPU's backends.
+TESTED = [
+    "conformance",
+    "plugins/coregrad-opencl",
+    "plugins/coregrad-cuda",
+    "plugins/coregrad-metal",
+    "tools/coregrad_simt",
+]
 CHECKS = {
     "ruff check": ["-m", "ruff", "check", "."],
     "ruff format": ["-m", "ruff", "format", "--check", "."],

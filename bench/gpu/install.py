@@ -29,7 +29,7 @@ def main(folder: Path) -> None:
     venv.create(folder, system_site_packages=True, symlinks=True)
     (packages,) = folder.glob("lib/python*/site-packages")
     sources = [str(ROOT / source) for source in MEMBERS.values()]
-    inherited = [path for path in sys.path if path.endswith("site-packages")]
+    inherited = [path for path in sys.path if path.endswith("-packages")]
     (packages / "coregrad.pth").write_text("\n".join(sources + inherited) + "\n")
     for member in MEMBERS:
         describe(ROOT / member, packages)

@@ -777,13 +777,13 @@ def _output_indices(found: Evaluation, shape: Sequence[int], plan: Plan) -> Indi
         found.output_vars.append(grid)
         order = order[plan.grid :]
     if plan.tile is not None:
-        rows, columns = order[-2:]
-        inner = {rows: Var(f"i{rows}", plan.tile[0]), columns: Var(f"i{columns}", plan.tile[1])}
-        outer = {n: Var(f"i{n}o", extents[n] // var.extent) for n, var in inner.items()}
+        sides = dict(zip(order[-2:], plan.tile, strict=True))
+        within = {n: Var(f"i{n}", side) for n, side in sides.items()}
+        tiles = {n: Var(f"i{n}o", extents[n] // side) for n, side in sides.items()}
         leading = [found.group_vars[n] for n in order[:-2]]
-        found.output_vars += [*leading, *outer.values(), *inner.values()]
+        found.output_vars += [*leading, *tiles.values(), *within.values()]
         walked.update({n: variable(found.group_vars[n]) for n in order[:-2]})
-        walked.update({n: variable(outer[n]) * v.extent + variable(v) for n, v in inner.items()})
+        walked.update({n: variable(tiles[n]) * v.extent + variable(v) for n, v in within.items()})
         order = ()
     for number in order:
         var = found.group_vars[number]

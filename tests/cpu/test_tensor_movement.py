@@ -263,11 +263,14 @@ def test_sizes_may_be_anything_that_is_an_int():
     with pytest.raises(ShapeError):
         x.permute(0)
 
+
 @pytest.mark.parametrize("device", ["cpu", "numpy"])
 @pytest.mark.parametrize("shape", [(128, 64), (129, 64), (130, 200), (3, 192, 48), (256, 2, 64)])
 def test_large_transposed_copies_go_by_tiles_and_stay_exact(shape, device):
     array = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
     copied = Tensor(array, device=device).transpose(-1, -2) + 0
     np.testing.assert_array_equal(copied.numpy(), array.swapaxes(-1, -2))
-    mixed = Tensor(array, device=device).transpose(0, -1) * 2 + Tensor(array.T.copy(), device=device)
+    mixed = Tensor(array, device=device).transpose(0, -1) * 2 + Tensor(
+        array.T.copy(), device=device
+    )
     np.testing.assert_array_equal(mixed.numpy(), array.swapaxes(0, -1) * 2 + array.T)

@@ -227,7 +227,12 @@ FLOAT: dict[str, Callable[..., float]] = {
 
 def _precise(op: str, xs: Sequence[float], quarter: int | None) -> Expected:
     """exp, log or sin of float64, to three times its digits, as float64 and what is left of it."""
-    special = {"exp": _exp, "log": _log, "sin": lambda x: _turned(x, quarter or 0)}[op]
+    functions: dict[str, Callable[[float], float]] = {
+        "exp": _exp,
+        "log": _log,
+        "sin": lambda x: _turned(x, quarter or 0),
+    }
+    special = functions[op]
     values = np.empty(len(xs))
     rest = np.zeros(len(xs))
     with mpmath.workprec(DIGITS):

@@ -83,7 +83,8 @@ def quantum(x: NDArray[Any], dtype: DType) -> NDArray[Any]:
     form = FORMATS[dtype]
     _, exponent = np.frexp(x)  # 0.5 <= fraction < 1: ilogb is one less
     place = np.where(x == 0, form.emin, np.clip(exponent - 1, form.emin, form.emax))
-    return np.ldexp(1.0, place - form.digits + 1)
+    unit: NDArray[Any] = np.ldexp(1.0, place - form.digits + 1)
+    return unit
 
 
 def nearest(x: NDArray[Any], dtype: DType, rest: NDArray[Any] | None = None) -> NDArray[Any]:
@@ -104,7 +105,10 @@ def nearest(x: NDArray[Any], dtype: DType, rest: NDArray[Any] | None = None) -> 
             tied = (steps - below == 0.5) & (rest != 0)
             whole = np.where(tied, below + (rest > 0), whole)
         value = np.copysign(whole * unit, x)
-        return np.where(np.abs(value) > FORMATS[dtype].max, np.copysign(np.inf, x), value)
+        rounded: NDArray[Any] = np.where(
+            np.abs(value) > FORMATS[dtype].max, np.copysign(np.inf, x), value
+        )
+        return rounded
 
 
 def distance(

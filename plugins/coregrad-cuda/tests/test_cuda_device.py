@@ -300,8 +300,12 @@ def test_only_a_few_graphs_are_kept(device: Any, monkeypatch: pytest.MonkeyPatch
 # ---- two GPUs ----------------------------------------------------------------------------------
 
 
-def test_bytes_go_from_one_gpu_to_the_other(device: Any) -> None:
+@pytest.mark.parametrize("opened", [False, True])
+def test_bytes_go_from_one_gpu_to_the_other(emulation: Any, device: Any, opened: bool) -> None:
     other = Backend().open_device(1)
+    emulation.devices[1].peers.clear()
+    if opened:  # by somebody else
+        emulation.devices[1].peers.add(0)
     assert other.name == "cuda:1"
     data = np.arange(1000, dtype=np.float32)
     source, target = device.allocate(4000), other.allocate(4000)
@@ -311,6 +315,7 @@ def test_bytes_go_from_one_gpu_to_the_other(device: Any) -> None:
     got = np.empty_like(data)
     other.copy_out(target, memoryview(got.view(np.uint8)))
     assert np.array_equal(got, data)
+    assert emulation.devices[1].peers == {0}
     with pytest.raises(VerifyError, match="freed"):
         other.copy_peer(target, device, source, 4)
 

@@ -21,6 +21,7 @@ TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}
 NORMAL, TRANSPOSED = 0, 1
 COMPUTE = {"float32": 68, "float64": 70, "tf32": 77}
 ALGORITHM = -1  # cuBLAS chooses
+PEER_ALREADY = 704  # cudaErrorPeerAccessAlreadyEnabled (driver_types.h)
 ONE: dict[str, Any] = {"float32": np.ones(1, np.float32), "float64": np.ones(1, np.float64)}
 ZERO: dict[str, Any] = {"float32": np.zeros(1, np.float32), "float64": np.zeros(1, np.float64)}
 # Texts are compiled by IEEE's rules, which CuPy's own compilation does not keep (-ftz=true).
@@ -86,6 +87,7 @@ class Driver:
         self.properties: dict[str, Any] = self._runtime.getDeviceProperties(index)
         self.name = self.properties["name"].decode()
         self._blas: int | None = None
+        self._peers: set[int] = {index}
 
     @contextmanager
     def _here(self) -> Iterator[None]:
@@ -138,9 +140,22 @@ class Driver:
         """Queue a copy from another GPU, after what that has been given so far."""
         event = other.mark()
         with self._here():
+            self._open_way_to(other.index)
             self._stream.wait_event(event)
             numbers = target, self.index, source, other.index, nbytes
             self._runtime.memcpyPeerAsync(*numbers, self._stream.ptr)
+
+    def _open_way_to(self, other: int) -> None:
+        """Let this GPU read another's memory, where it can; else copies pass through the host."""
+        if other in self._peers:
+            return
+        self._peers.add(other)
+        if self._runtime.deviceCanAccessPeer(self.index, other):
+            try:
+                self._runtime.deviceEnablePeerAccess(other)
+            except self._runtime.CUDARuntimeError as error:
+                if error.status != PEER_ALREADY:  # CuPy may have done it
+                    raise
 
     # -- kernels -------------------------------------------------------------------------------
 
