@@ -65,8 +65,13 @@ def examined(site: Site, **environment: str) -> Answer:
 
 
 def test_a_healthy_installation_has_no_complaint(site: Site, tmp_path: Path) -> None:
-    answer = examined(site, COREGRAD_CACHE=str(tmp_path / "kernels"), COREGRAD_NUM_THREADS="1")
-    assert [row for row in answer.data["checks"] if row["status"] != "ok"] == []
+    answer = examined(
+        site,
+        COREGRAD_CACHE=str(tmp_path / "kernels"),
+        COREGRAD_NUM_THREADS="1",
+        COREGRAD_PLUGINS="cpu,numpy",  # others of ours may be installed, without their drivers
+    )
+    assert [r for r in answer.data["checks"] if r["status"] not in ("ok", "skip")] == []
     assert (answer.code, answer.data["ok"], answer.data["exit"]) == (0, True, 0)
     assert sys.version.split()[0] in answer.row("python")["detail"]
     for name in ("numpy", "pluggy", "coregrad-core"):
@@ -101,7 +106,8 @@ def test_every_broken_plugin_is_a_row_and_the_others_are_tried(site: Site) -> No
         assert row["status"] == "warn"
         assert "acme-twin and emca-twin both offer" in row["detail"]
     assert len(answer.rows("device twin")) == 2
-    assert "belongs to coregrad-cuda, but aaa-evil offers it" in answer.row("device cuda")["detail"]
+    evil = "belongs to coregrad-cuda, but aaa-evil offers it"
+    assert any(evil in row["detail"] for row in answer.rows("device cuda"))
     assert answer.row("device keptout")["status"] == "skip"
     assert answer.row("device cpu")["status"] == "ok"
     assert answer.row("default")["status"] == "ok"
@@ -109,9 +115,9 @@ def test_every_broken_plugin_is_a_row_and_the_others_are_tried(site: Site) -> No
 
 def test_a_device_that_is_asked_for_and_absent_has_an_exit_code_of_its_own(site: Site) -> None:
     site.install("acme-raises", raises="zoo_infos:raises")
-    answer = examined(site, COREGRAD_DEVICE="cuda", COREGRAD_PLUGINS="numpy,raises")
+    answer = examined(site, COREGRAD_DEVICE="elsewhere", COREGRAD_PLUGINS="numpy,raises")
     assert (answer.code, answer.data["exit"]) == (2, 2)
-    assert "pip install coregrad-cuda" in answer.row("default")["detail"]
+    assert "elsewhere" in answer.row("default")["detail"]
     assert examined(site, COREGRAD_PLUGINS="numpy,raises").code == 1
     assert examined(site, COREGRAD_PLUGINS="numpy").code == 0
 
@@ -164,8 +170,8 @@ def test_devices_says_which_one_is_the_default_and_why(site: Site) -> None:
     code = "import sys; from coregrad import cli; sys.exit(cli.main(['devices']))"
     done = site.python(code, COREGRAD_DEVICE="numpy:0")
     assert done.stdout.splitlines()[-1] == "default: numpy (COREGRAD_DEVICE=numpy:0)"
-    done = site.python(code, COREGRAD_DEVICE="cuda")
-    assert done.stdout.splitlines()[-1].startswith("default: none: device 'cuda'")
+    done = site.python(code, COREGRAD_DEVICE="elsewhere")
+    assert done.stdout.splitlines()[-1].startswith("default: none: device 'elsewhere'")
     done = site.python(code)
     assert done.stdout.splitlines()[-1] == "default: cpu (the best rank that works: cpu)"
 
