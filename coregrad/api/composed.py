@@ -23,7 +23,7 @@ FORMULAS = 4096  # sets of formulas that are kept; the oldest goes first
 PLAIN = (int, bool, str, type(None))  # arguments that formulas may differ by
 
 _Made = list[tuple[formula.Formula, tuple[int, ...]]]
-_known: dict[tuple[Any, ...], tuple[_Made, bool]] = {}
+_known: dict[tuple[Any, ...], tuple[_Made, bool] | None] = {}
 
 
 def composed(function: F) -> F:
@@ -31,7 +31,8 @@ def composed(function: F) -> F:
 
     It must be pure: a result depends on nothing but its arguments (tensors, and numbers, strings,
     None or tuples of these), takes gradients through all float tensors among them, and does not
-    look at values, draw random numbers, or check indices.
+    look at values, draw random numbers, or check indices. Called with other arguments (lists), or
+    where it makes tensors of numbers, it is the plain function.
     """
 
     @functools.wraps(function)
@@ -56,15 +57,17 @@ def composed(function: F) -> F:
                 key += (type(value), value)
             else:
                 return function(*args, **kwargs)
+        full = tuple(key)
         try:
-            known = _known.get(tuple(key))
+            is_new = full not in _known
         except TypeError:  # a tuple of something that has no hash
             return function(*args, **kwargs)
-        if known is None:
-            known = _known[tuple(key)] = _trace(function, args, kwargs, tensors)
+        if is_new:
+            _known[full] = _trace(function, args, kwargs, tensors)
             if len(_known) > FORMULAS:
                 del _known[next(iter(_known))]
-        return _called(*known, tensors)
+        known = _known[full]
+        return function(*args, **kwargs) if known is None else _called(*known, tensors)
 
     return cast(F, shorthand)
 
@@ -74,8 +77,9 @@ def _trace(
     args: Sequence[Any],
     kwargs: dict[str, Any],
     tensors: Sequence[TensorBase],
-) -> tuple[_Made, bool]:
-    """What the function builds, as formulas; and whether it gives several results."""
+) -> tuple[_Made, bool] | None:
+    """What the function builds, as formulas; and whether it gives several results. None if that
+    holds values which are no argument's (a number that became a tensor): they may differ."""
     holes: list[Node] = []
 
     def stand_in(value: Any) -> Any:
@@ -91,7 +95,8 @@ def _trace(
         result = function(*plain, **named)
     several = isinstance(result, tuple)
     results = [t._node for t in (result if several else (result,))]
-    return formula.close(function.__name__, holes, results), several
+    made = formula.close(function.__name__, holes, results)
+    return None if made is None else (made, several)
 
 
 def _called(made: _Made, several: bool, tensors: Sequence[TensorBase]) -> Any:

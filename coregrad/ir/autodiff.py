@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, TypeAlias
 
 from coregrad import dtypes
-from coregrad.errors import DTypeError, GradientError, ShapeError
+from coregrad.errors import DTypeError, GradientError, ShapeError, VerifyError
 from coregrad.ir import build, formula, ops
 from coregrad.ir.graph import Node, toposort
 from coregrad.ir.ops import Op
@@ -451,4 +451,6 @@ def _derivatives(
     # What is computed from the result itself takes the result, which may be known by then.
     shares = formula.replace([found[parameters[i]] for i in reached], result, value)
     closed = formula.close(f"{made.name}'", (*parameters, value, seed), shares)
+    if closed is None:
+        raise VerifyError(f"{made.name}: its gradient depends on values that are no argument's")
     return [(i, *pair) for i, pair in zip(reached, closed, strict=True)]

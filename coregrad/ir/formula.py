@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from coregrad.errors import VerifyError
 from coregrad.ir import build, ops
 from coregrad.ir.graph import Node, intern, toposort
 
@@ -60,17 +59,17 @@ def hole(position: int, like: Node) -> Node:
 
 def close(
     name: str, holes: Sequence[Node], results: Sequence[Node]
-) -> list[tuple[Formula, tuple[int, ...]]]:
+) -> list[tuple[Formula, tuple[int, ...]]] | None:
     """Each result as a formula, and the positions of the holes it really uses.
 
-    Raises VerifyError for one that holds values of its own, which later calls would share: a drawn
-    random number, a tensor from outside.
+    None if one holds values of its own, which later calls would share: a tensor from outside, or
+    one made of a number, or a drawn one.
     """
     made = []
     for i, result in enumerate(results):
         below = set(toposort([result]))
         if any(n.op is ops.BUFFER and n not in holes for n in below):
-            raise VerifyError(f"{name}: a formula depends on its arguments only; pass all values")
+            return None
         used = tuple(i for i, node in enumerate(holes) if node in below)
         title = name if len(results) == 1 else f"{name}.{i}"
         made.append((Formula(title, [holes[i] for i in used], result), used))

@@ -85,7 +85,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument(
         "--repin",
         action="store_true",
-        help="find each row's own fault anew and write pins.json, after rows have changed",
+        help="after rows have changed: find them faults of their own, and write pins.json",
     )
     return top
 
@@ -308,10 +308,10 @@ def checked(factory: str, chosen: Sequence[Row]) -> list[tuple[str, bool, str]]:
 
 
 def repin() -> int:
-    """Write `pins.json` anew, with the suite as it is installed here."""
+    """Bring `pins.json` to what the suite is now."""
     target = open_target(Spec("ref", f"{trial.MAKERS}:pinned"))
     suite = rows.all_rows(LEVEL)
-    found = list(pinning.all_pins(suite, target, say))
+    found = list(pinning.all_pins(suite, pins.load(), target, say))
     pins.save(found)
     say(f"{len(found)} of {len(suite)} rows have a fault of their own: {pins.FILE.name}")
     return 0

@@ -3,7 +3,7 @@ be for the row to see it? It never changes a row."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -160,8 +160,10 @@ def sentence(row: Row, pin: Pin, target: Target) -> str:
     return f"{pin.op} of {pin.dtype}{about} at {operands} is off by {pin.steps}"
 
 
-def all_pins(rows: Sequence[Row], target: Target, say: Callable[[str], None]) -> Iterator[Pin]:
-    """A pin for each row that can have one."""
+def all_pins(
+    rows: Sequence[Row], known: Mapping[str, Pin], target: Target, say: Callable[[str], None]
+) -> Iterator[Pin]:
+    """A pin for each row that can have one; those ``known`` that still do are kept."""
     traces = [trace for row in rows if (trace := traced(row, target)) is not None]
     mine = alone(traces)
     say(f"{len(traces)} rows, {mine.size} values that one row alone asks for")
@@ -169,11 +171,20 @@ def all_pins(rows: Sequence[Row], target: Target, say: Callable[[str], None]) ->
         if trace.row.group == DRAWN:
             yield Pin(trace.row.id)
             continue
-        found = pin(trace, mine, target)
+        found = known.get(trace.row.id)
+        if found is None or not _holds(trace, found, mine, target):
+            found = pin(trace, mine, target)
+            say(f"{trace.row.id}: {found.says if found else 'no pin'}")
         if found is not None:
             yield found
-        else:
-            say(f"no pin for {trace.row.id}")
+
+
+def _holds(trace: Trace, pin: Pin, mine: NDArray[np.uint64], target: Target) -> bool:
+    """Whether the row, and no other one, asks for this, and sees it."""
+    if not pin.digest or pin.key not in trace.found:
+        return False
+    asked = within(trace.found[pin.key], np.uint64(pin.number))
+    return bool(asked and within(mine, np.uint64(pin.number))) and sees(trace.row, [pin], target)
 
 
 def drawn(row: Row, target: Target) -> Pin | None:

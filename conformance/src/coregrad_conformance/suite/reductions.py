@@ -30,6 +30,7 @@ NUMBERS = (*INTS, *FLOATS)
 LENGTHS = (1, 33, 257)  # as many buffers as every device takes, outputs included
 ROWS = 3
 LONG = 1025
+HUGE = (1 << 20) + 5
 
 
 def rows() -> Iterator[Row]:
@@ -53,6 +54,8 @@ def rows() -> Iterator[Row]:
     yield Row("reduce/whole", "core", GROUP, _whole, "reduce", "float32", whole)
     long = "Sums of 65537 float32 within the bound of any order."
     yield Row("reduce/add/float32/long", "standard", GROUP, _long, "reduce", "float32", long)
+    huge = "A million sums of two int32, and one sum of a million."
+    yield Row("reduce/add/int32/huge", "standard", GROUP, _huge, "reduce", "int32", huge)
 
 
 def _row(kind: str, dtype: DType, name: str, run: Any) -> Row:
@@ -382,3 +385,16 @@ def _long(target: Target) -> Outcome:
         for lanes in _lanes(target):
             outcomes.append(_check(target, "add", dtype, [x], lanes))
     return _together(outcomes)
+
+
+def _huge(target: Target) -> Outcome:
+    dtype, n = dtypes.int32, HUGE
+    x = tables.bits(tables.generator("reduce/huge"), dtype, 2 * n)
+    compared = 0
+    for count, length in ((n, 2), (1, n)):
+        part = x[: count * length].reshape(count, length)
+        (got,) = target.run_kernel(_by_rows("add", dtype, count, (length,), target.lanes), [part])
+        totals = part.astype(np.int64).sum(axis=1)
+        wrapped = (totals & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
+        compared += oracle.compare(got, oracle.Expected(wrapped), dtype).compared
+    return Outcome(compared)
