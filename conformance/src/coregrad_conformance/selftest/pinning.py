@@ -22,7 +22,7 @@ OWN = "the row's own op"
 # Where to look first. Functions, gradients and training start from numbers that are drawn alike
 # everywhere; what comes after the first loads depends on the last bit of NumPy's exp.
 ORDER: dict[str, tuple[str, ...]] = {
-    "elementwise": (OWN,),
+    "elementwise": (OWN, "kernel"),
     "casts": (OWN,),
     "constants": (OWN,),
     "reductions": ("reduce",),
@@ -35,6 +35,7 @@ ORDER: dict[str, tuple[str, ...]] = {
     "expressions": ("load",),
     "capabilities": ("load", "store"),
 }
+NARROW = ("float16", "bfloat16")  # a step of their arguments is too large; their results agree
 OTHERS = ("store", "load", "reduce", "copy_out")  # then whatever it is, and whole kernels last
 TOLERANT = ("reductions", "functions", "gradients", "training", "tensors", "capabilities")
 DRAWN = "programs"  # their values depend on the version of Hypothesis
@@ -51,7 +52,10 @@ class Trace:
 
     def candidates(self, mine: Callable[[Any], Any]) -> list[tuple[Key, int]]:
         """Digests that satisfy ``mine``, the best ones first."""
-        order = [*ORDER.get(self.row.group, ()), *OTHERS]
+        first = ORDER.get(self.row.group, ())
+        if self.row.group == "functions" and self.row.dtype in NARROW:
+            first = ("store",)
+        order = [*first, *OTHERS]
         keys = sorted(self.found, key=lambda key: self._rank(key, order))  # stable: first come
         chosen: list[tuple[Key, int]] = []
         for key in keys:
@@ -65,9 +69,9 @@ class Trace:
         op, dtype, _ = key
         if OWN in order and (op, dtype) == (self.row.op, self.row.dtype or dtype):
             return -1
-        if op == "kernel":
-            return len(order) + 1
-        return order.index(op) if op in order else len(order)
+        if op in order:
+            return order.index(op)
+        return len(order) + (op == "kernel")
 
 
 def traced(row: Row, target: Target) -> Trace | None:
@@ -104,21 +108,25 @@ def within(numbers: NDArray[np.uint64], digests: Any) -> Any:
 def pin(trace: Trace, mine: NDArray[np.uint64], target: Target) -> Pin | None:
     """The best pin for a row. One that is seen from some steps on only guards a tolerance too."""
     best: Pin | None = None
-    tolerant = trace.row.group in TOLERANT and "int" not in trace.row.dtype
     for key, digest in trace.candidates(lambda digests: within(mine, digests)):
         found = smallest(trace.row, Pin(trace.row.id, *key, f"{digest:016x}"), target)
         if found is None:
             continue
         if best is None or found.steps > 1:
             best = found
-        if found.steps > 1 or not tolerant:
+        if found.steps > 1 or not is_tolerant(trace.row):
             break
     return best and replace(best, says=sentence(trace.row, best, target))
 
 
+def is_tolerant(row: Row) -> bool:
+    """Whether its values may be off by more than what its op's own limit allows."""
+    return row.group in TOLERANT and "int" not in row.dtype
+
+
 def smallest(row: Row, pin: Pin, target: Target) -> Pin | None:
     """With the fewest steps that the row sees; None where it sees none."""
-    ladder = LADDER if pin.dtype.startswith(("float", "bfloat")) else (1, 64, 1 << 20)
+    ladder = LADDER if is_tolerant(row) or "float" in pin.dtype else (1, 64, 1 << 20)
     for steps in ladder:
         wrong = replace(pin, steps=steps)
         if sees(row, [wrong], target):

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
 
-from coregrad.ir.ops import CONTRACT_OPS
+from coregrad.ir.ops import CAST, CONTRACT_OPS
 from coregrad_conformance import oracle
 from coregrad_conformance.row import Failure, Outcome, Row
 from coregrad_conformance.selftest.pinning import DRAWN, drawn, sees
@@ -101,16 +101,20 @@ class Tolerance:
 
 
 def tolerances() -> Iterator[Tolerance]:
-    """All there are."""
+    """All there are.
+
+    Casts are compared exactly, whatever the table says. A sum of 16-bit floats is bounded within
+    far less than half a unit of its result, so that ten times as much makes no difference.
+    """
     for op in CONTRACT_OPS.values():
-        for dtype in op.ulp:
-            rows = f"cast/*-to-{dtype}" if op.name == "cast" else f"{op.name}/{dtype}/*"
+        for dtype in op.ulp if op is not CAST else ():
             widen = partial(_entry, op.ulp, dtype)
-            yield Tolerance(f"contract: {op.name} of {dtype}", rows, widen)
-    for dtype in ("float16", "bfloat16", "float32", "float64"):
+            yield Tolerance(f"contract: {op.name} of {dtype}", f"{op.name}/{dtype}/*", widen)
+    for dtype in ("float32", "float64"):
         for kind in ("add", "mul"):
-            rows = f"reduce/{kind}/{dtype}/*"
-            yield Tolerance(f"bound of reduce {kind} of {dtype}", rows, _bound)
+            yield Tolerance(
+                f"bound of reduce {kind} of {dtype}", f"reduce/{kind}/{dtype}/*", _bound
+            )
     for function in functions.FUNCTIONS:
         for dtype in ("float16", "bfloat16"):
             rows = f"functions/{function.name}/{dtype}"
