@@ -207,10 +207,9 @@ class Found:
     def holders(self) -> dict[str, str]:
         """For rows without a pin: a seeded fault that they alone see, or why there is none."""
         found = {overlap.row: overlap.reason for overlap in overlaps.load()}
-        for verdict in self.verdicts:
-            if len(verdict.killers) == 1:
-                found[verdict.killers[0]] = verdict.id
-        return found
+        alone = [v for v in self.verdicts if len(v.killers) == 1]
+        found |= {verdict.killers[0]: verdict.id for verdict in alone}
+        return {row: why for row, why in found.items() if row not in self.pins}
 
 
 def within_core(known: dict[str, pins.Pin], suite: Sequence[Row]) -> dict[str, pins.Pin]:

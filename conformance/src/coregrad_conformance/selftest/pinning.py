@@ -106,7 +106,8 @@ def within(numbers: NDArray[np.uint64], digests: Any) -> Any:
 
 
 def pin(trace: Trace, mine: NDArray[np.uint64], target: Target) -> Pin | None:
-    """The best pin for a row. One that is seen from some steps on only guards a tolerance too."""
+    """The best pin for a row. One that is seen from some steps on only guards a tolerance too,
+    and so does a result that is stored: a step of it is not ten times what is allowed."""
     best: Pin | None = None
     for key, digest in trace.candidates(lambda digests: within(mine, digests)):
         found = smallest(trace.row, Pin(trace.row.id, *key, f"{digest:016x}"), target)
@@ -114,7 +115,7 @@ def pin(trace: Trace, mine: NDArray[np.uint64], target: Target) -> Pin | None:
             continue
         if best is None or found.steps > 1:
             best = found
-        if found.steps > 1 or not is_tolerant(trace.row):
+        if found.steps > 1 or not is_tolerant(trace.row) or key[0] == "store":
             break
     return best and replace(best, says=sentence(trace.row, best, target))
 
