@@ -86,6 +86,7 @@ def test_our_backend_is_certified(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_suite_catches_every_fault_that_it_should(tmp_path: Path) -> None:
-    done = run(["selftest", "--report", str(tmp_path)], {})
+@pytest.mark.parametrize("stage", ["faults", "mutants"])
+def test_the_suite_catches_every_fault_that_it_should(stage: str, tmp_path: Path) -> None:
+    done = run(["selftest", "--stage", stage, "--report", str(tmp_path)], {})
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]

@@ -138,9 +138,9 @@ def test_a_listed_mutant_that_is_killed_is_a_problem(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(equivalents, "load", lambda: [entry])
     found = command.Found([])
     found.mutants = [(mutant, "add/int32/random", "element 3")]
-    assert [p for p in found.mutant_problems("*") if "listed as equivalent" in p]
+    assert [p for p in found.mutant_problems() if "listed as equivalent" in p]
     found.mutants = [(all_mutants()[1], "", "")]
-    assert [p for p in found.mutant_problems("*") if "SURVIVES" in p]
+    assert [p for p in found.mutant_problems() if "SURVIVES" in p]
 
 
 # ---- rows and tolerances -----------------------------------------------------------------------
@@ -159,6 +159,7 @@ def run_rows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rows: list[Row]) -
     known = pins.load()
     monkeypatch.setattr(command.rows, "all_rows", lambda level: rows)
     monkeypatch.setattr(pins, "load", lambda: {name: known[name] for name in SMALL})
+    monkeypatch.setattr(overlaps, "load", list)  # these rows are of the whole suite
     code = command.main(["--stage", "rows", "--jobs", "1", "--report", str(tmp_path)])
     text = (tmp_path / "selftest.json").read_text(encoding="utf-8")
     data: dict[str, Any] = json.loads(text)
@@ -170,6 +171,14 @@ def test_the_rows_stage_passes_when_nothing_is_missing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert run_rows(monkeypatch, tmp_path, small())["problems"] == []
+
+
+def test_an_overlap_that_is_none_is_told_of() -> None:
+    names = [overlap.row for overlap in overlaps.load()]
+    told = list(overlaps.stale(names[1:], names[1:2]))
+    assert len(told) == 2
+    assert "there is no row" in told[0]
+    assert "a fault of its own" in told[1]
 
 
 @pytest.mark.parametrize("name", SMALL[:3])

@@ -131,8 +131,8 @@ class Found:
         if processes == 1:
             yield from map(work, jobs)
             return
-        with multiprocessing.get_context("fork").Pool(processes) as pool:
-            yield from pool.imap_unordered(work, jobs)
+        with multiprocessing.get_context("fork").Pool(processes, _WORKS.append, (work,)) as pool:
+            yield from pool.imap_unordered(_do, jobs)
 
     def jobs(self, stages: Sequence[str], options: argparse.Namespace) -> Iterator[Job]:
         """The long ones first."""
@@ -176,11 +176,11 @@ class Found:
         if "faults" in stages:
             yield from (f"fault {v.id}: {v.wrong}" for v in self.verdicts if v.wrong)
         if "mutants" in stages:
-            yield from self.mutant_problems(options.only)
+            yield from self.mutant_problems()
         if "rows" in stages:
             yield from self.row_problems("faults" in stages and options.only == "*")
 
-    def mutant_problems(self, only: str) -> Iterator[str]:
+    def mutant_problems(self) -> Iterator[str]:
         """Survivors, and entries of the list that are none."""
         entries = equivalents.load()
         yield from equivalents.stale(entries, all_mutants())
@@ -198,6 +198,7 @@ class Found:
             for name, fine, detail in self.checks.get(stage, []):
                 if not fine:
                     yield f"{name}: {detail}"
+        yield from overlaps.stale([row.id for row in self.suite], self.pins)
         self.held = self.holders()
         if complete:
             for name in sensitivity.unpinned(self.suite, self.pins):
@@ -295,6 +296,13 @@ def order(file: str, row: Row) -> tuple[bool, bool, bool]:
     """Rows that are likely to see a mutant of a file come first."""
     near = row.group in NEAR.get(file, ()) and not row.id.endswith("/dense")
     return not near, row.level != "core", row.id.endswith("/dense")
+
+
+_WORKS: list[Work] = []  # in a process of the pool: its one
+
+
+def _do(job: Job) -> tuple[Job, Any]:
+    return _WORKS[0](job)
 
 
 def checked(factory: str, chosen: Sequence[Row]) -> list[tuple[str, bool, str]]:
