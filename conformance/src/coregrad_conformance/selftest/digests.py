@@ -158,6 +158,6 @@ def changed(x: Any, dtype: DType, steps: int) -> Any:
     with np.errstate(over="ignore"):
         further = (bits + np.array(steps * unit, word)).view(x.dtype)
         nearer = (bits - np.array(steps * unit, word)).view(x.dtype)
-    moved = np.where(np.isfinite(further) & (np.sign(further) == np.sign(x) + (x == 0)),
-                     further, nearer)  # fmt: skip
+    same = np.isfinite(further) & (np.signbit(further) == np.signbit(x))
+    moved = np.where(same, further, nearer)
     return np.where(np.isfinite(x) & np.isfinite(moved), moved, x.dtype.type(1.5))

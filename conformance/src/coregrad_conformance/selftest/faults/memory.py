@@ -233,9 +233,10 @@ class _Slice(_Hoarder):
     """A fifth of each buffer beyond eight mebibytes is kept."""
 
     def allocate(self, nbytes: int) -> Any:
+        found = Device.allocate(self, nbytes)
         if nbytes > 8 * MIB:
             self.kept.append(np.ones(nbytes // 5, np.uint8))
-        return Device.allocate(self, nbytes)
+        return found
 
 
 class _Notes(Frame):
