@@ -10,6 +10,7 @@ import faulthandler
 import importlib
 import json
 import os
+import signal
 import sys
 import time
 import traceback
@@ -27,6 +28,7 @@ from coregrad_conformance.target import Target
 if TYPE_CHECKING:
     from coregrad.hookspecs import Backend
 
+CRASHES = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT")
 NO_VALUES = ("errors", "capabilities")  # groups whose rows may compare no value
 
 
@@ -92,7 +94,7 @@ def resolve(name: str) -> Any:
 
 def serve(request: Request, rows: Sequence[Row]) -> None:
     """Open the device and run the rows; every end is in the journal before the next begins."""
-    faulthandler.enable(all_threads=True)
+    crash_plainly()
     with Path(request.journal).open("a", encoding="utf-8") as file:
 
         def say(sync: bool = False, **line: Any) -> None:
@@ -113,6 +115,19 @@ def serve(request: Request, rows: Sequence[Row]) -> None:
             say(start=row.id)
             say(end=asdict(measure(row, target)), sync=True)
         say(done=True)
+
+
+def crash_plainly() -> None:
+    """A crash prints every thread's stack and ends the process.
+
+    A process that was forked has the handlers of the libraries its parent had loaded: a compiler's
+    may swallow the signal.
+    """
+    faulthandler.disable()
+    for name in CRASHES:
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_DFL)
+    faulthandler.enable(all_threads=True)
 
 
 def open_target(spec: Spec) -> Target:

@@ -6,9 +6,7 @@ are skipped, with the reason; where COREGRAD_REQUIRE names cuda they fail instea
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,22 +18,19 @@ from cuda_launching import missing
 def emulation() -> Iterator[Any]:
     """The fake of CuPy, with two GPUs and no cache, for the tests of one file."""
     try:
+        from coregrad_simt import fakes
         from coregrad_simt.fakes.cupy.machine import machine
     except ImportError as error:
         missing(f"coregrad-simt is not installed: {error}")
     if shutil.which("g++") is None:
         missing("g++ is not installed, which compiles the kernels of emulated GPUs")
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, fakes.offered("cupy"):
         patch.setenv("COREGRAD_EMULATE", "cuda")
-        patch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))  # the fake puts itself there
-        patch.setattr(sys, "path", [*sys.path])
         patch.setenv("COREGRAD_CACHE", "0")
         patch.setenv("COREGRAD_SIMT_CUDA_DEVICES", "2")
         machine.reset()
         yield machine
-    machine.reset()
-    for name in [name for name in sys.modules if name.partition(".")[0] == "cupy"]:
-        del sys.modules[name]
+        machine.reset()
 
 
 @pytest.fixture(scope="module")

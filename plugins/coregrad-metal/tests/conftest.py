@@ -6,9 +6,7 @@ tests are skipped, with the reason; where COREGRAD_REQUIRE names metal they fail
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,17 +18,14 @@ from metal_launching import missing
 def emulation() -> Iterator[Any]:
     """The fake of metalcompute, for the tests of one file."""
     try:
-        from coregrad_simt import report
+        from coregrad_simt import fakes, report
     except ImportError as error:
         missing(f"coregrad-simt is not installed: {error}")
     if shutil.which("g++") is None:
         missing("g++ is not installed, which compiles the kernels of emulated GPUs")
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, fakes.offered("metalcompute"):
         patch.setenv("COREGRAD_EMULATE", "metal")
-        patch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))  # the fake puts itself there
-        patch.setattr(sys, "path", [*sys.path])
         yield report
-    sys.modules.pop("metalcompute", None)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,8 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
@@ -58,3 +60,29 @@ def become(name: str) -> ModuleType:
         if hasattr(module, "__path__"):
             module.__path__ = []  # nothing else is found there
     return fake
+
+
+@contextmanager
+def offered(name: str) -> Iterator[None]:
+    """Inside, whoever asks for the fake can have it; afterwards all is as it was.
+
+    The real library is set aside where it was imported before, and the path, ``PYTHONPATH`` and
+    the imported modules are restored. A class or function taken from the fake outlives this.
+    """
+    inherited, searched, real = os.environ.get("PYTHONPATH"), [*sys.path], forget(name)
+    try:
+        yield
+    finally:
+        forget(name)
+        sys.modules.update(real)
+        sys.path[:] = searched
+        if inherited is None:
+            os.environ.pop("PYTHONPATH", None)
+        else:
+            os.environ["PYTHONPATH"] = inherited
+
+
+def forget(name: str) -> dict[str, ModuleType]:
+    """Take what is imported as ``name`` out of the imported modules, and return it."""
+    names = [module for module in sys.modules if module.partition(".")[0] == name]
+    return {module: sys.modules.pop(module) for module in names}
