@@ -73,7 +73,8 @@ def main() -> int:
 def run_tests(extra: list[str]) -> int:
     """All checks, then pytest, whose closing line comes last when all is well."""
     failed = [name for name, arguments in CHECKS.items() if checked(name, arguments) != 0]
-    code = run_python("-m", "pytest", *extra)
+    parallel = ["-n", "auto", "--maxprocesses", "8", "--dist", "loadfile"]
+    code = run_python("-m", "pytest", *parallel, *extra)
     if failed:
         say(f"failed before the tests: {', '.join(failed)}")
     return code or len(failed)

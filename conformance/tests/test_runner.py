@@ -1,6 +1,7 @@
 """The runner: every row has an end, whatever the backend does to the process."""
 
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -54,6 +55,19 @@ def test_a_result_says_what_happened(finished: runner.Run) -> None:
     assert "exit code 0" in found["fake/exiting"].detail
     assert "3 s" in found["fake/hanging"].detail
     assert found["fake/infinite"].ulp is None  # JSON has no infinity
+
+
+@pytest.mark.skipif(os.name != "posix", reason="no fork")
+def test_a_crash_is_one_where_a_library_handles_the_signal() -> None:
+    """Compilers install handlers that swallow it, and a forked worker inherits them."""
+    before = signal.signal(signal.SIGSEGV, signal.SIG_IGN)
+    try:
+        run = runner.run(
+            [r for r in fakes.rows() if r.id == "fake/crashing"], FAKE, options("fork")
+        )
+    finally:
+        signal.signal(signal.SIGSEGV, before)
+    assert [result.status for result in run.results] == ["crash"]
 
 
 def test_no_machine_path_is_in_a_detail(finished: runner.Run) -> None:
