@@ -23,14 +23,14 @@ FORMULAS = 4096  # sets of formulas that are kept; the oldest goes first
 PLAIN = (int, bool, str, type(None))  # arguments that formulas may differ by
 
 _Made = list[tuple[formula.Formula, tuple[int, ...]]]
-_known: dict[tuple[Any, ...], tuple[_Made, bool] | None] = {}
+_traced: dict[tuple[Any, ...], tuple[_Made, bool] | None] = {}
 
 
 def composed(function: F) -> F:
     """Make a function or method of tensors build one node per result.
 
-    It must be pure: a result depends on nothing but its arguments (tensors, and numbers, strings,
-    None or tuples of these), takes gradients through all float tensors among them, and does not
+    It must be pure: a result depends on nothing but its arguments (tensors, numbers, strings, None
+    and tuples of integers), takes gradients through all float tensors among them, and does not
     look at values, draw random numbers, or check indices. Called with other arguments (lists), or
     where it makes tensors of numbers, it is the plain function.
     """
@@ -51,23 +51,19 @@ def composed(function: F) -> F:
                 tensors.append(value)
             elif isinstance(value, float):
                 key += (float, value.hex())  # 0.0 is not -0.0
-            elif isinstance(value, tuple):
-                key += (value, *map(type, value))  # (1,) is not (True,)
+            elif isinstance(value, tuple) and all(type(entry) is int for entry in value):
+                key.append(value)
             elif isinstance(value, PLAIN):
                 key += (type(value), value)
             else:
                 return function(*args, **kwargs)
         full = tuple(key)
-        try:
-            is_new = full not in _known
-        except TypeError:  # a tuple of something that has no hash
-            return function(*args, **kwargs)
-        if is_new:
-            _known[full] = _trace(function, args, kwargs, tensors)
-            if len(_known) > FORMULAS:
-                del _known[next(iter(_known))]
-        known = _known[full]
-        return function(*args, **kwargs) if known is None else _called(*known, tensors)
+        if full not in _traced:
+            _traced[full] = _trace(function, args, kwargs, tensors)
+            if len(_traced) > FORMULAS:
+                del _traced[next(iter(_traced))]
+        made = _traced[full]
+        return function(*args, **kwargs) if made is None else _called(*made, tensors)
 
     return cast(F, shorthand)
 

@@ -63,7 +63,9 @@ class Loss(Sorting):
             return self._soft_cross_entropy(wanted, weight, reduction, label_smoothing)
         places, no_ignored = self._labels("cross_entropy", wanted, ignore_index)
         ignored = None if no_ignored else ignore_index
-        return self._cross_entropy(wanted, places, weight, ignored, reduction, label_smoothing)
+        return self._label_loss(
+            "cross_entropy", wanted, places, weight, ignored, reduction, label_smoothing
+        )
 
     def sparse_categorical_crossentropy(
         self, target: Any, ignore_index: int = IGNORED, label_smoothing: float = 0.0
@@ -93,11 +95,12 @@ class Loss(Sorting):
         wanted = self._target(target)
         places, no_ignored = self._labels("nll_loss", wanted, ignore_index)
         ignored = None if no_ignored else ignore_index
-        return self._nll_loss(wanted, places, weight, ignored, reduction)
+        return self._label_loss("nll_loss", wanted, places, weight, ignored, reduction, 0.0)
 
     @composed
-    def _cross_entropy(
+    def _label_loss(
         self,
+        name: str,
         labels: TensorBase,
         places: TensorBase,
         weight: TensorBase | None,
@@ -105,21 +108,10 @@ class Loss(Sorting):
         reduction: str,
         smoothing: float,
     ) -> Self:
-        logs = self._make(wide(self.node)).log_softmax(self._class_axis("cross_entropy"))
-        loss = logs._labelled("cross_entropy", labels, places, weight, ignore, reduction, smoothing)
-        return loss.cast(self.dtype)
-
-    @composed
-    def _nll_loss(
-        self,
-        labels: TensorBase,
-        places: TensorBase,
-        weight: TensorBase | None,
-        ignore: int | None,
-        reduction: str,
-    ) -> Self:
         logs = self._make(wide(self.node))
-        loss = logs._labelled("nll_loss", labels, places, weight, ignore, reduction, 0.0)
+        if name == "cross_entropy":
+            logs = logs.log_softmax(self._class_axis(name))
+        loss = logs._labelled(name, labels, places, weight, ignore, reduction, smoothing)
         return loss.cast(self.dtype)
 
     @composed
