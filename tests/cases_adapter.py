@@ -89,22 +89,22 @@ class Coregrad(Torch):
     def load_safetensors(self, path):
         return coregrad.nn.state.safe_load(path)
 
+    def sort(self, x, dim=-1):
+        return tuple(x.sort(dim=dim, stable=True))
+
+    def argsort(self, x, dim=-1):
+        return x.argsort(dim=dim, stable=True)
+
+    def topk(self, x, k):
+        return tuple(x.topk(k))
+
+    def jit(self, fn):
+        return coregrad.jit(fn)
+
     # ---- not there -----------------------------------------------------------------------------
 
     def _lacks(self, what):
         raise self.Unsupported(f"coregrad has no {what}")
-
-    def sort(self, x, dim=-1):
-        self._lacks("sort")
-
-    def argsort(self, x, dim=-1):
-        self._lacks("argsort")
-
-    def topk(self, x, k):
-        self._lacks("topk")
-
-    def jit(self, fn):
-        self._lacks("jit")
 
     def load_pt(self, path):
         self._lacks("reader of PyTorch's pickled files")

@@ -19,22 +19,7 @@ PATIENCE = 900  # seconds for all cases; they take about 15
 TIMED = ("perf", "memory")  # their limits are absolute: one failure is no evidence
 
 # Cases about what coregrad does not have. A feature that comes takes its line away.
-NOT_THERE = {
-    "jit_updates_argument": "jit",
-    "jit_shift_register": "jit",
-    "jit_new_shape": "jit",
-    "jit_list_argument": "jit",
-    "jit_random_fresh": "jit",
-    "jit_random_after_pending_draw": "jit",
-    "jit_two_functions": "jit",
-    "batchnorm_in_jit": "jit",
-    "adam_step_count_jit": "jit",
-    "lr_change_under_jit": "jit",
-    "dropped_jit_freed": "jit",
-    "sort_lengths": "sort",
-    "perf_sort": "sort",
-    "onnx_small_model": "ONNX importer",
-}
+NOT_THERE = {"onnx_small_model": "ONNX importer"}
 
 pytestmark = [
     pytest.mark.slow,
