@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from coregrad.cstyle import routines
 from coregrad.cstyle.value import Bounds, Value, narrow
 from coregrad.cstyle.words import Words
-from coregrad.dtypes import DType, bool_
+from coregrad.dtypes import DType, bool_, int64
 from coregrad.errors import CompileError, UnsupportedOp, VerifyError
 from coregrad.hookspecs import Header
 from coregrad.ir.kernel import Array
@@ -32,6 +32,7 @@ RESERVED = frozenset(
     exp log sin cos sqrt trunc fmod fma""".split()  # noqa: SIM905
 )
 NAME = re.compile(r"\bv\d+\b")
+ELEMENT = re.compile(r"\(\w+ \+ \w+\)\[\d+\]")
 PRODUCT = re.compile(r"[\w.]+ \* -?[\w.]+")
 FIRST_LINE = re.compile(r"// coregrad kernel (\w+): grid (\d+), threads (\d+)( exact)?\n")
 MOST, FEWEST = 256, 64  # threads of a group: every GPU has the first, below the second it idles
@@ -107,6 +108,7 @@ class Frame:
         self._variables: dict[str, tuple[str, DType]] = {}
         self._buffers = {p.name: self._unique(p.name) for p in header.params}
         self._products: dict[str, tuple[str, str]] = {}
+        self._distances: dict[str, tuple[str, int]] = {}
         self._grid: Line | None = None
         self._count = 0
 
@@ -153,6 +155,27 @@ class Frame:
         """What the text calls a buffer or an array."""
         return self._buffers[buffer]
 
+    def sum(self, a: Value, constant: int, text: str, bounds: Bounds) -> Value:
+        """Define ``a`` plus a constant, which `element` may ask for."""
+        made = self.value(text, int64, bounds)
+        assert a.bounds is not None
+        if a.bounds[0] >= 0 and constant > 0:  # what is before an element is within its buffer, too
+            self._distances[made.text] = a.text, constant
+        return made
+
+    def element(self, buffer: str, index: Value) -> str:
+        """An element of a buffer or an array.
+
+        ``(x + i)[1]`` says that it is the neighbour of ``x[i]``. In ``x[i + 1]`` the sum is one of
+        32 bits, and compilers for CPUs no longer see that: no vectors, a third of the speed (a
+        convolution on PoCL 7).
+        """
+        name = self.place(buffer)
+        if index.text in self._distances:
+            start, distance = self._distances[index.text]
+            return f"({name} + {start})[{distance}]"
+        return f"{name}[{index}]"
+
     def _unique(self, name: str) -> str:
         """A name that stands for nothing else here; loops that are unrolled declare one often."""
         own = name if not NAME.fullmatch(name) and name not in RESERVED else f"{name}_"
@@ -183,6 +206,18 @@ class Frame:
         if kind == "serial" or (kind == "grid" and not self._exact):
             self.line("}")
             self._names.discard(index.text)
+
+    def loop_until(
+        self, name: str, extent: int, limit: Value, lanes: int, resume: bool
+    ) -> Iterator[Value]:
+        """A serial loop that ends at ``limit``, if that comes first."""
+        self._require(lanes == 1 and not resume, f"loop {name}: values have one lane")
+        index = Value(self._unique(name), (0, max(extent - 1, 0)))
+        word = self._type(index)
+        self.line(f"for ({word} {index} = 0; {index} < {extent} && {index} < {limit}; {index}++) {{")
+        yield index
+        self.line("}")
+        self._names.discard(index.text)
 
     def _open_grid(self, index: Value, extent: int) -> None:
         """Whether groups or single items walk the grid is known once the frame is finished."""
@@ -357,6 +392,8 @@ def _put(before: str, expression: str, after: str) -> str:
 
 def _is_simple(expression: str) -> bool:
     """Whether an expression is a name, a number, a call or an element."""
+    if ELEMENT.fullmatch(expression):
+        return True
     found = re.match(r"[\w.]+", expression)
     if found is None:
         return False

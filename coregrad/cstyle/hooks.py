@@ -50,7 +50,7 @@ class CStyle:
         dtype: DType,
         lanes: int,
     ) -> Value:
-        text = unpacked(f"{frame.place(buffer.name)}[{index}]", dtype)
+        text = unpacked(frame.element(buffer.name, index), dtype)
         if gate is not None:  # C computes one side alone
             text = f"{gate} ? {text} : {frame.words.literal(0, dtype)}"
         return frame.value(text, dtype)
@@ -67,7 +67,7 @@ class CStyle:
         dtype: DType,
         lanes: int,
     ) -> None:
-        text = f"{frame.place(buffer.name)}[{index}] = {packed(value.text, dtype)};"
+        text = f"{frame.element(buffer.name, index)} = {packed(value.text, dtype)};"
         frame.store(text, buffer.space if isinstance(buffer, Array) else "", gate)
 
     @hookimpl
@@ -245,7 +245,10 @@ def _arithmetic(frame: Frame, op: str, a: Value, b: Value, dtype: DType) -> Valu
     if bounds is None:
         text = f"{_unsigned(frame, a, dtype)} {sign} {_unsigned(frame, b, dtype)}"
         return frame.value(_signed(frame, text, dtype), dtype)
-    return frame.value(_within(frame, f"{sign}", a, b, bounds), dtype, bounds)
+    text = _within(frame, sign, a, b, bounds)
+    if op == "add" and b.constant is not None:
+        return frame.sum(a, b.constant, text, bounds)
+    return frame.value(text, dtype, bounds)
 
 
 def _within(frame: Frame, sign: str, a: Value, b: Value, bounds: tuple[int, int]) -> str:
