@@ -63,20 +63,25 @@ def get_int(name: str) -> int:
         ) from None
 
 
+def names(name: str) -> list[str]:
+    """The value as names that commas part."""
+    return [part.strip() for part in get(name).split(",") if part.strip()]
+
+
 def debug() -> int:
     """The level of ``DEBUG``."""
     return get_int("DEBUG")
 
 
-def cache_folder() -> Path | None:
-    """Where backends keep compiled kernels, each in a folder of its name; None for "0"."""
+def cache_folder(backend: str = "") -> Path | None:
+    """Where a backend keeps what it has compiled, or the folder of all of them; None for "0"."""
     chosen = get("COREGRAD_CACHE")
     if chosen:
-        return None if chosen == "0" else Path(chosen).expanduser()
+        return None if chosen == "0" else Path(chosen).expanduser() / backend
     if sys.platform == "win32":
         root = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
     elif sys.platform == "darwin":
         root = "~/Library/Caches"
     else:
         root = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(root).expanduser() / "coregrad"
+    return Path(root).expanduser() / "coregrad" / backend

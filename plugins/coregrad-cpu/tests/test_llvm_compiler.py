@@ -103,7 +103,7 @@ def test_two_processes_may_write_the_same_files(tmp_path: Path) -> None:
         output, _ = process.communicate(timeout=60)
         assert process.returncode == 0
         assert output.split() == ["0", "0"]
-    assert len(list(tmp_path.glob("*.o"))) == 40
+    assert len(list(tmp_path.glob("*.bin"))) == 40
     assert not list(tmp_path.glob("*.tmp"))
 
 

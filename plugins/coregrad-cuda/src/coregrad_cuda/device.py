@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from coregrad import config
+from coregrad import config, drivers
 from coregrad.dtypes import ALL
 from coregrad.errors import DeviceError, VerifyError
 from coregrad.hookspecs import Limits
 from coregrad_cuda.driver import Driver
 from coregrad_cuda.gemm import Gemm
 from coregrad_cuda.memory import Buffer, Staging
-from coregrad_cuda.programs import Program, Programs, cache_folder
+from coregrad_cuda.programs import Program, Programs
 from coregrad_cuda.replay import Launch, Replay
 from coregrad_cuda.words import THREADS
 
@@ -52,7 +52,7 @@ class Device:
         self._staging = Staging(driver)
         self._timed = config.debug() >= 2
         self._marks: tuple[Any, Any] | None = None
-        self.programs = Programs(driver, self.title, cache_folder())
+        self.programs = Programs(driver, self.title, config.cache_folder("cuda"))
 
     # -- memory --------------------------------------------------------------------------------
 
@@ -174,9 +174,4 @@ class Device:
 
     def _require_own_process(self) -> None:
         """CUDA does not work in a forked child: every call fails, or hangs."""
-        if os.getpid() != self._pid:
-            raise DeviceError(
-                f"{self.title}: this process was forked from one that had opened the device, which "
-                "CUDA does not survive; start processes with "
-                "multiprocessing.get_context('spawn'), or open the device after forking"
-            )
+        drivers.require_own_process(self._pid, self.title, "CUDA")

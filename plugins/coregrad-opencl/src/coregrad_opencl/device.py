@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from coregrad import config
+from coregrad import config, drivers
+from coregrad.buffers import Buffer, Pool
 from coregrad.dtypes import ALL, float64
-from coregrad.errors import DeviceError, VerifyError
+from coregrad.errors import VerifyError
 from coregrad.hookspecs import Limits
 from coregrad_opencl.driver import Found, errors_of
-from coregrad_opencl.memory import Buffer, Pool
-from coregrad_opencl.programs import Program, Programs, cache_folder
+from coregrad_opencl.programs import Program, Programs
 
 THREADS = 256  # every GPU has groups of that many
 LOCAL_BYTES = 32768  # what a GPU has at least (OpenCL 1.2, CL_DEVICE_LOCAL_MEM_SIZE)
@@ -53,10 +53,10 @@ class Device:
         self._last: Any = None
         room = cl_device.global_mem_size
         if found.is_simulator:  # exact sizes, as it is there to see what is outside
-            self.pool = Pool(self._new_buffer, self.synchronize, room, int)
+            self.pool = Pool(self._new_buffer, self.synchronize, room, sizes=int)
         else:
             self.pool = Pool(self._new_buffer, self.synchronize, room // KEEP_SHARE)
-        folder = None if found.is_simulator else cache_folder()
+        folder = None if found.is_simulator else config.cache_folder("opencl")
         self.programs = Programs(self._context, found, options(found), self.title, folder)
 
     # -- memory --------------------------------------------------------------------------------
@@ -176,12 +176,7 @@ class Device:
 
     def _require_own_process(self) -> None:
         """No OpenCL driver works in a forked child: calls hang there, for good."""
-        if os.getpid() != self._pid:
-            raise DeviceError(
-                f"{self.title}: this process was forked from one that had opened the device, which "
-                "no OpenCL driver survives; start processes with "
-                "multiprocessing.get_context('spawn'), or open the device after forking"
-            )
+        drivers.require_own_process(self._pid, self.title, "OpenCL")
 
 
 def is_mapped(found: Found) -> bool:

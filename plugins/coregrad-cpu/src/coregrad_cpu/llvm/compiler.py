@@ -1,72 +1,55 @@
 """IR text to machine code: optimised lightly, compiled once, kept in memory and on disk.
 
-It knows no kernel language and no buffers. The disk cache is an optimisation only: whatever is
-wrong with a file or the folder, the kernel is compiled again.
+It knows no kernel language and no buffers.
 """
 
 from __future__ import annotations
 
 import ctypes
 import ctypes.util
-import hashlib
-import os
 import sys
-import tempfile
 import threading
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from coregrad import config
+from coregrad.binaries import Binaries
 from coregrad.errors import CompileError
 from coregrad_cpu.llvm import target
 
-# Part of the key of a cached object: raise it when the passes or the object's form change.
-FORMAT = "1"
-MAGIC = b"coregrad-object\n"
-DIGEST = 16
+PASSES = "1"  # part of an object's key: raise it when the passes change
 # Library functions that code may call and that an executable need not export.
 LIBRARY = ("fmod", "fmodf", "sin", "cos", "memset", "memcpy", "memmove")
 
 
 def cache_folder() -> Path | None:
-    """Where compiled kernels are kept: COREGRAD_CACHE, or the user's cache folder; None for "0"."""
-    chosen = config.get("COREGRAD_CACHE")
-    if chosen == "0":
-        return None
-    if chosen:
-        return Path(chosen).expanduser() / "cpu"
-    if sys.platform == "win32":
-        root = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
-    elif sys.platform == "darwin":
-        root = "~/Library/Caches"
-    else:
-        root = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(root).expanduser() / "coregrad" / "cpu"
+    """Where compiled kernels are kept, if anywhere."""
+    return config.cache_folder("cpu")
 
 
 class Compiler:
-    """Compiles texts for this machine. ``counts`` tells how often: memory, disk, compiled."""
+    """Compiles texts for this machine.
+
+    ``counts`` tells how often: memory, disk, compiled; damaged, unwritable.
+    """
 
     def __init__(self, folder: Path | None) -> None:
         llvm = target.binding()
-        self.folder = folder
-        self.counts: Counter[str] = Counter()
         self.reset_lock()
         self._loaded: set[str] = set()
         self._objects: list[Any] = []
         host = llvm.Target.from_default_triple()
         self._machine = self._new_machine(host)
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), self._new_machine(host))
-        self._version = "/".join(
-            (
-                FORMAT,
-                ".".join(map(str, llvm.llvm_version_info)),
-                llvm.get_default_triple(),
-                target.cpu(),
-                target.feature_text(),
-            )
+        about = (
+            PASSES,
+            ".".join(map(str, llvm.llvm_version_info)),
+            llvm.get_default_triple(),
+            target.cpu(),
+            target.feature_text(),
         )
+        self._binaries = Binaries(folder, "/".join(about))
+        self.counts = self._binaries.counts
         _offer_library_functions(llvm)
 
     def reset_lock(self) -> None:
@@ -98,18 +81,18 @@ class Compiler:
 
     def _object(self, text: str, key: str) -> bytes:
         """The text's machine code, from disk if it is there."""
-        code = self._read(key)
+        code = self._binaries.read(key)
         if code is not None:
             self.counts["disk"] += 1
             return code
         code = self._compile(text, key)
         self.counts["compiled"] += 1
-        self._write(key, code)
+        self._binaries.write(key, code)
         return code
 
     def key(self, text: str) -> str:
         """What names a text's machine code: the text, the compiler's version and the processor."""
-        return hashlib.blake2b(f"{self._version}\n{text}".encode(), digest_size=DIGEST).hexdigest()
+        return self._binaries.key(text)
 
     def assembly(self, text: str) -> str:
         """The machine code as text, for a reader."""
@@ -149,38 +132,6 @@ class Compiler:
         self._objects.append(loaded)  # the engine reads it as long as the code runs
         self._engine.add_object_file(loaded)
         self._engine.finalize_object()
-
-    def _read(self, key: str) -> bytes | None:
-        """The cached machine code, if it is there and whole."""
-        if self.folder is None:
-            return None
-        try:
-            data = (self.folder / f"{key}.o").read_bytes()
-        except OSError:
-            return None
-        start = len(MAGIC) + DIGEST
-        code = data[start:]
-        if data[:start] == MAGIC + hashlib.blake2b(code, digest_size=DIGEST).digest():
-            return code
-        self.counts["damaged"] += 1
-        return None
-
-    def _write(self, key: str, code: bytes) -> None:
-        """Keep machine code on disk: whole or not at all, whoever else writes the same file."""
-        if self.folder is None:
-            return
-        data = MAGIC + hashlib.blake2b(code, digest_size=DIGEST).digest() + code
-        temporary = None
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            handle, temporary = tempfile.mkstemp(dir=self.folder, prefix=key, suffix=".tmp")
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-            os.replace(temporary, self.folder / f"{key}.o")
-        except OSError:  # a full disk or a read-only folder: compiling again is all it costs
-            self.counts["unwritable"] += 1
-            if temporary is not None and os.path.exists(temporary):
-                os.unlink(temporary)
 
 
 def _symbol(name: str, key: str) -> str:
