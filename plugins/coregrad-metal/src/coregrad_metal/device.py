@@ -9,17 +9,19 @@ from typing import Any
 
 import numpy as np
 
+from coregrad import drivers
+from coregrad.buffers import Buffer, Pool
 from coregrad.cstyle import Geometry, geometry
 from coregrad.dtypes import ALL, float64
 from coregrad.errors import CompileError, DeviceError, VerifyError
 from coregrad.hookspecs import Limits
 from coregrad_metal.driver import Driver
-from coregrad_metal.memory import Buffer, Pool
 from coregrad_metal.words import SIMD, THREADS
 
 MAX_BUFFERS = 31  # of a kernel (Metal Feature Set Tables)
 LOCAL_BYTES = 32 << 10  # of a group
 PRIVATE_BYTES = 1024  # of a thread: more would keep most of the GPU's threads from running
+KEEP_SHARE = 4  # of freed memory one part in four of what the GPU may use is kept for reuse
 MOST_THREADS = 2**32 - 1  # of a launch: a thread's number has 32 bits
 
 
@@ -53,7 +55,8 @@ class Device:
         self._lock = threading.RLock()
         self._programs: dict[str, Program] = {}
         self._used: list[Buffer] = []  # by launches that were not awaited
-        self.pool = Pool(driver.buffer, self._wait, driver.memory)
+        most = driver.memory // KEEP_SHARE
+        self.pool = Pool(driver.buffer, self._wait, most, oldest_first=True)
 
     # -- memory --------------------------------------------------------------------------------
 
@@ -137,9 +140,4 @@ class Device:
 
     def _require_own_process(self) -> None:
         """Metal does not work in a forked child."""
-        if os.getpid() != self._pid:
-            raise DeviceError(
-                f"{self.title}: this process was forked from one that had opened the device, which "
-                "Metal does not survive; start processes with "
-                "multiprocessing.get_context('spawn'), or open the device after forking"
-            )
+        drivers.require_own_process(self._pid, self.title, "Metal")
