@@ -36,7 +36,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 CAPTURES = 64  # kept for one function; the one that was not used longest goes first
-_capturing = threading.RLock()  # one capture at a time: tensors look for it in one place
 
 
 # ---- what users see ----------------------------------------------------------------------------
@@ -57,16 +56,21 @@ class Jit(Generic[P, R]):
         if capture.recorder is not None and capture.recorder.is_here():
             return self._function(*args, **kwargs)  # part of another capture
         call = _Arguments(self._name, args, kwargs)
+        with engine.lock:  # while another thread captures, tensors hold no values
+            return self._fitting(call).replay(call)  # type: ignore[no-any-return]
+
+    def _fitting(self, call: _Arguments) -> _Capture:
+        """A capture that serves this call, made now if there is none."""
         captures = self._captures.setdefault(call.key, [])
         for i, found in enumerate(captures):
             if found.fits(call):
                 if i:
                     captures.insert(0, captures.pop(i))
-                return found.replay(call)  # type: ignore[no-any-return]
+                return found
         made = _captured(self._name, self._function, self._roots, call)
         captures.insert(0, made)
         del captures[CAPTURES:]
-        return made.replay(call)  # type: ignore[no-any-return]
+        return made
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """A method's captures belong to its instance."""
@@ -200,7 +204,8 @@ class _Source:
 
 
 class _Recorder:
-    """Sees what a function does to tensors while it is captured."""
+    """Sees what a function does to tensors while it is captured. Other threads wait meanwhile:
+    a tensor that they share with the function may hold a stand-in."""
 
     def __init__(self, call: _Arguments) -> None:
         self.thread = threading.get_ident()
@@ -213,11 +218,21 @@ class _Recorder:
         self._mixed: dict[Node, tuple[bool, bool]] = {}
         self._busy = False
         self._call = call
-        for number, tensor in enumerate(call.tensors):
+
+    def begin(self) -> None:
+        """Let every argument have a stand-in. Other threads must know of the capture already."""
+        for number, tensor in enumerate(self._call.tensors):
             self._stand_in(tensor, number=number)
 
     def is_here(self) -> bool:
         return threading.get_ident() == self.thread
+
+    def _is_elsewhere(self) -> bool:
+        """Whether another thread reports; it goes on when the capture has ended."""
+        if self.is_here():
+            return False
+        with engine.lock:
+            return True
 
     def host_data(self, operation: str, what: str) -> None:
         if self.is_here():
@@ -232,7 +247,7 @@ class _Recorder:
         return build.buffer(hole, dtypes.uint32, (2,))
 
     def read(self, tensor: TensorBase) -> None:
-        if self._busy or id(tensor) in self._seen or not self.is_here():
+        if self._is_elsewhere() or self._busy or id(tensor) in self._seen:
             return
         self._seen[id(tensor)] = tensor
         captured, known = self._contents(tensor._node)
@@ -240,7 +255,7 @@ class _Recorder:
             self._stand_in(tensor)
 
     def grad_read(self, tensor: TensorBase) -> None:
-        if not self.is_here() or id(tensor) in self.grads or id(tensor) in self.written:
+        if self._is_elsewhere() or id(tensor) in self.grads or id(tensor) in self.written:
             return
         source = self._source(tensor)
         if source is None:
@@ -252,7 +267,7 @@ class _Recorder:
             self._stand_in(gradient, parent=source)
 
     def grad_written(self, tensor: TensorBase) -> None:
-        if not self.is_here() or id(tensor) in self.written:
+        if self._is_elsewhere() or id(tensor) in self.written:
             return
         source = self._source(tensor)
         if source is not None:
@@ -329,16 +344,17 @@ def _captured(
 ) -> _Capture:
     """Run the function on stand-ins and plan what it built; no tensor has changed afterwards."""
     reach = Reach(roots | call.objects, lambda value: isinstance(value, TensorBase))
-    with _capturing:
+    with engine.lock:  # one capture at a time: tensors look for it in one place
         recorder = _Recorder(call)
         outer, capture.recorder = capture.recorder, recorder
         try:
+            recorder.begin()
             result = function(*call.args, **call.kwargs)
             _check_unchanged(name, reach)
             made = _Capture(name, call, reach, recorder, result)
         finally:
-            capture.recorder = outer
             recorder.restore()
+            capture.recorder = outer
     made.let_go()
     return made
 
