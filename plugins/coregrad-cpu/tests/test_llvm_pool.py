@@ -16,9 +16,8 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
-from coregrad.errors import CoregradError
 from coregrad_cpu.llvm.compiler import Compiler
-from coregrad_cpu.llvm.pool import Pool, Record, RunList, thread_count
+from coregrad_cpu.llvm.pool import Pool, Record, RunList
 
 # args[0] points to a counter per iteration, args[1] to the sum of all iterations.
 COUNT = """
@@ -183,7 +182,7 @@ def test_a_stopped_pool_still_runs_on_the_calling_thread() -> None:
         with pool.lock:
             pool.run(runlist)
     assert (counters == 3).all()
-    assert not [t for t in threading.enumerate() if t in pool._workers]
+    assert not [t for t in threading.enumerate() if t in pool._crew.workers]
 
 
 PROGRAM = """
@@ -277,13 +276,3 @@ def test_a_process_ends_well(program: str, threads: str) -> None:
         check=False,
     )
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "well", "")
-
-
-def test_the_number_of_threads_is_the_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COREGRAD_NUM_THREADS", "3")
-    assert thread_count() == 3
-    monkeypatch.setenv("COREGRAD_NUM_THREADS", "0")
-    with pytest.raises(CoregradError, match="COREGRAD_NUM_THREADS=0"):
-        thread_count()
-    monkeypatch.delenv("COREGRAD_NUM_THREADS")
-    assert 1 <= thread_count() <= (os.cpu_count() or 1)

@@ -13,7 +13,7 @@ from coregrad.ir.kernel import Array, Kernel, Param
 from coregrad_cpu.llvm import cast, contraction, math, memory, target
 from coregrad_cpu.llvm.device import Device
 from coregrad_cpu.llvm.frame import Frame
-from coregrad_cpu.llvm.pool import thread_count
+from coregrad_cpu.llvm.processors import thread_count
 from coregrad_cpu.llvm.quotient import emit_quotient
 from coregrad_cpu.llvm.words import mangled, vector
 

@@ -18,7 +18,8 @@ from coregrad_cpu.llvm import sorting, target
 from coregrad_cpu.llvm.arena import Arena, Buffer
 from coregrad_cpu.llvm.compiler import Compiler, cache_folder
 from coregrad_cpu.llvm.frame import hints
-from coregrad_cpu.llvm.pool import Pool, Record, RunList, thread_count
+from coregrad_cpu.llvm.pool import Pool, Record, RunList
+from coregrad_cpu.llvm.processors import thread_count
 
 Launch: TypeAlias = "tuple[Compiled, Sequence[int], int]"  # a kernel, its buffers' numbers, grid
 
@@ -36,7 +37,7 @@ class Compiled:
     A text of several phases is several launches, one after the other.
     """
 
-    def __init__(self, text: str, compiler: Compiler, threads: int) -> None:
+    def __init__(self, text: str, compiler: Compiler, pool: Pool) -> None:
         known = hints(text)
         phases = sorting.phases(text)
         self._phases = [(compiler.address(text, name), grid) for name, grid in phases]
@@ -50,7 +51,7 @@ class Compiled:
         self._step = int(known["step"])
         self._work = known["work"]
         self._grid = int(known.get("grid", 0))
-        self._threads = threads
+        self._pool = pool
         self._plans: dict[int, tuple[Record, RunList]] = {}
 
     def records(self, arguments: int, grid: int) -> list[Record]:
@@ -58,7 +59,7 @@ class Compiled:
         if self._phases:
             return [Record(address, arguments, own, 1) for address, own in self._phases]
         iterations = self._grid or grid
-        size = chunk_size(iterations, self._work, self._step, self._threads)
+        size = chunk_size(iterations, self._work, self._step, self._pool.threads)
         return [Record(self.address, arguments, iterations, size)]
 
     def plan(self, grid: int) -> tuple[Record, RunList]:
@@ -68,6 +69,7 @@ class Compiled:
         if plan is None:
             records = self.records(self.pointer, grid)
             plan = self._plans[grid] = records[0], RunList(records)
+            self._pool.keep(plan[1])
         return plan
 
 
@@ -141,7 +143,7 @@ class Device:
         """Machine code for a finished frame's text."""
         found = self._compiled.get(program)
         if found is None:
-            found = Compiled(program, self.compiler, self.threads)
+            found = Compiled(program, self.compiler, self.pool)
             self._compiled[program] = found
         return found
 

@@ -10,13 +10,14 @@ What makes it safe, in the order it was learned:
 * the claim and done words carry the run's generation in their upper half: a late thread sees a
   foreign tag and leaves;
 * a record never changes once a list has been submitted, except for the contents of its arguments;
-* the last reference to a list is dropped by :meth:`Pool.bury`, when no thread can look at it.
+* the last reference to a list is dropped by :meth:`Pool.bury`, when no thread can look at it;
+* each worker itself holds what it looks at, memory, lists and code: a pool that is dropped tells
+  its workers to end, and the last of them to leave native code lets all of it go.
 """
 
 from __future__ import annotations
 
 import ctypes
-import math
 import os
 import platform
 import sys
@@ -24,10 +25,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Sequence
-from pathlib import Path
 
-from coregrad import config
-from coregrad.errors import CoregradError
 from coregrad_cpu.llvm import target
 from coregrad_cpu.llvm.compiler import Compiler
 
@@ -251,37 +249,6 @@ leave:
 """
 
 
-def thread_count() -> int:
-    """Threads to use: COREGRAD_NUM_THREADS, else the CPUs this process may use."""
-    if config.get("COREGRAD_NUM_THREADS"):
-        chosen = config.get_int("COREGRAD_NUM_THREADS")
-        if chosen < 1:
-            raise CoregradError(f"COREGRAD_NUM_THREADS={chosen}; give 1 or more, or unset it")
-        return chosen
-    if hasattr(os, "sched_getaffinity"):
-        allowed = len(os.sched_getaffinity(0))
-    else:
-        allowed = os.cpu_count() or 1
-    return max(1, math.ceil(min(allowed, _cgroup_cpus())))
-
-
-def _cgroup_cpus() -> float:
-    """CPUs a container may use, from its quota; infinity without one."""
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return math.inf if quota == "max" else float(quota) / float(period)
-    except (OSError, ValueError):
-        pass  # no cgroup v2 here
-    try:
-        root = Path("/sys/fs/cgroup/cpu")
-        allowed = float((root / "cpu.cfs_quota_us").read_text())
-        return (
-            allowed / float((root / "cpu.cfs_period_us").read_text()) if allowed > 0 else math.inf
-        )
-    except (OSError, ValueError):
-        return math.inf  # no cgroup v1 either
-
-
 class Record:
     """One launch of a run list: a function, its argument block and the chunks of its grid."""
 
@@ -304,95 +271,121 @@ class RunList:
             slots[at : at + len(record.words)] = record.words
 
 
+class _Crew:
+    """The workers of a pool, and what they look at: words in memory, run lists, native code.
+
+    Every worker holds its crew, so that none of it goes while one of them may still look.
+    """
+
+    def __init__(self, compiler: Compiler, native_wait: bool, kept: list[RunList]) -> None:
+        self.compiler = compiler  # owns the code
+        self.kept = kept
+        self.buried: deque[RunList] = deque()
+        self.native_wait = native_wait
+        self.condition = threading.Condition()
+        self.workers: list[threading.Thread] = []
+        self._memory = (ctypes.c_int64 * (POOL_SLOTS + 8))()
+        self.address = -(-ctypes.addressof(self._memory) // 64) * 64
+        self.slots = (ctypes.c_int64 * POOL_SLOTS).from_address(self.address)
+        self.slots[SPIN] = SPINS
+        text = program(native_wait)
+        pointer, word = ctypes.c_void_p, ctypes.c_int64
+        start = compiler.address
+        self.help = ctypes.CFUNCTYPE(word, pointer)(start(text, "help"))
+        self.publish = ctypes.CFUNCTYPE(None, pointer, pointer, word)(start(text, "publish"))
+        if native_wait:
+            self.wake = ctypes.CFUNCTYPE(None, pointer)(start(text, "wake"))
+            self.submit = ctypes.CFUNCTYPE(None, pointer, pointer, word)(start(text, "submit"))
+            self.worker = ctypes.CFUNCTYPE(None, pointer)(start(text, "worker"))
+
+    def grow(self, count: int) -> None:
+        """Start workers until there are ``count``."""
+        for number in range(len(self.workers) + 1, count + 1):
+            # Daemon threads: the process may end while they sleep in native code.
+            name = f"coregrad-cpu-{number}"
+            thread = threading.Thread(target=_work, args=(self,), name=name, daemon=True)
+            thread.start()
+            self.workers.append(thread)
+
+    def dismiss(self) -> None:
+        """Tell the workers to end. Never waits: a garbage collection may call this anywhere."""
+        self.slots[STOP] = 1
+        self.publish(self.address, self.address, 0)
+        if self.native_wait:
+            self.wake(self.address)
+        else:
+            with self.condition:
+                self.condition.notify_all()
+
+
+def _work(crew: _Crew) -> None:
+    """A worker's life. It holds the crew, but not the pool, which may be dropped meanwhile."""
+    if crew.native_wait:
+        crew.worker(crew.address)
+        return
+    seen = 0  # no portable way to wait in native code: wait here
+    while not crew.slots[STOP]:
+        seen = crew.help(crew.address)
+        with crew.condition:
+            while crew.slots[GENERATION] == seen and not crew.slots[STOP]:
+                crew.condition.wait()
+
+
 class Pool:
     """``threads`` - 1 native workers and the calling thread. One run at a time: hold ``lock``."""
 
     def __init__(self, compiler: Compiler, threads: int, native_wait: bool | None = None) -> None:
         self.threads = threads
+        self._compiler = compiler
         machine = platform.machine().lower()
         can_wait = sys.platform.startswith("linux") and machine in FUTEX_CALLS
         self._native_wait = can_wait if native_wait is None else native_wait
-        text = program(self._native_wait)
-        pointer, word = ctypes.c_void_p, ctypes.c_int64
-        start = compiler.address
-        self._help = ctypes.CFUNCTYPE(word, pointer)(start(text, "help"))
-        self._publish = ctypes.CFUNCTYPE(None, pointer, pointer, word)(start(text, "publish"))
-        if self._native_wait:
-            self._wake = ctypes.CFUNCTYPE(None, pointer)(start(text, "wake"))
-            self._submit = ctypes.CFUNCTYPE(None, pointer, pointer, word)(start(text, "submit"))
-            self._worker = ctypes.CFUNCTYPE(None, pointer)(start(text, "worker"))
-        self._reset()
+        self._reset([])
         if hasattr(os, "register_at_fork"):
             alive = weakref.ref(self)
             os.register_at_fork(after_in_child=lambda: _reset_in_child(alive))
 
-    def _reset(self) -> None:
+    def _reset(self, kept: list[RunList]) -> None:
         """A pool without workers; in a forked child the parent's workers do not exist."""
         self.lock = threading.Lock()
-        self._condition = threading.Condition()
-        self._workers: list[threading.Thread] = []
-        self._buried: deque[RunList] = deque()
-        self._memory = (ctypes.c_int64 * (POOL_SLOTS + 8))()
-        self._address = -(-ctypes.addressof(self._memory) // 64) * 64
-        self._slots = (ctypes.c_int64 * POOL_SLOTS).from_address(self._address)
-        self._slots[SPIN] = SPINS
+        self._crew = _Crew(self._compiler, self._native_wait, kept)
+        self._end = weakref.finalize(self, self._crew.dismiss)
+        self._end.atexit = False  # at the end of the process see stop
         self._stopped = False
 
     def run(self, runlist: RunList) -> None:
         """Carry out every record in order. The caller holds ``lock`` and the buffers."""
-        if len(self._workers) < self.threads - 1 and not self._stopped:
-            self._start()
-        buried = len(self._buried)
+        crew = self._crew
+        if len(crew.workers) < self.threads - 1 and not self._stopped:
+            crew.grow(self.threads - 1)
+        buried = len(crew.buried)
         if self._native_wait:
-            self._submit(self._address, runlist.address, runlist.length)
+            crew.submit(crew.address, runlist.address, runlist.length)
         else:
-            self._publish(self._address, runlist.address, runlist.length)
-            with self._condition:
-                self._condition.notify_all()
-            self._help(self._address)
-        if buried and not self._slots[INSIDE]:  # whoever looked at an older list has left
+            crew.publish(crew.address, runlist.address, runlist.length)
+            with crew.condition:
+                crew.condition.notify_all()
+            crew.help(crew.address)
+        if buried and not crew.slots[INSIDE]:  # whoever looked at an older list has left
             for _ in range(buried):
-                self._buried.popleft()
+                crew.buried.popleft()
+
+    def keep(self, runlist: RunList) -> None:
+        """Let a list live as long as the workers do."""
+        self._crew.kept.append(runlist)
 
     def bury(self, runlist: RunList) -> None:
         """Let a list go once no thread can look at it any more. Never waits: see Arena.give."""
-        self._buried.append(runlist)
+        self._crew.buried.append(runlist)
 
     def stop(self) -> None:
-        """End the workers; later runs use the calling thread alone."""
+        """End the workers and wait for them; later runs use the calling thread alone."""
         with self.lock:
             self._stopped = True
-            workers, self._workers = self._workers, []
-            self._slots[STOP] = 1
-            self._publish(self._address, self._address, 0)
-            if self._native_wait:
-                self._wake(self._address)
-            with self._condition:
-                self._condition.notify_all()
+            self._crew.dismiss()
+            workers, self._crew.workers = self._crew.workers, []
         for worker in workers:
             worker.join()
-
-    def _start(self) -> None:
-        for number in range(len(self._workers) + 1, self.threads):
-            # Daemon threads: the process may end while they sleep in native code.
-            name = f"coregrad-cpu-{number}"
-            if self._native_wait:
-                thread = threading.Thread(
-                    target=self._worker, args=(self._address,), name=name, daemon=True
-                )
-            else:
-                thread = threading.Thread(target=self._wait_and_help, name=name, daemon=True)
-            thread.start()
-            self._workers.append(thread)
-
-    def _wait_and_help(self) -> None:
-        """A worker where native code has nothing portable to wait on."""
-        seen = 0
-        while not self._slots[STOP]:
-            seen = self._help(self._address)
-            with self._condition:
-                while self._slots[GENERATION] == seen and not self._slots[STOP]:
-                    self._condition.wait()
 
 
 def program(native_wait: bool) -> str:
@@ -422,4 +415,5 @@ def program(native_wait: bool) -> str:
 def _reset_in_child(pool: weakref.ref[Pool]) -> None:
     alive = pool()
     if alive is not None:
-        alive._reset()
+        alive._end.detach()
+        alive._reset(alive._crew.kept)
