@@ -9,6 +9,17 @@ from coregrad.cstyle.frame import Frame, Geometry, geometry
 from coregrad.cstyle.hooks import CStyle
 from coregrad.cstyle.routines import helper
 from coregrad.cstyle.value import Value
-from coregrad.cstyle.words import Words
+from coregrad.cstyle.words import FUNCTIONS, SHORT_NAMES, SHORT_SUFFIXES, Words
 
-__all__ = ["CStyle", "Frame", "Geometry", "Value", "Words", "geometry", "helper"]
+__all__ = [
+    "FUNCTIONS",
+    "SHORT_NAMES",
+    "SHORT_SUFFIXES",
+    "CStyle",
+    "Frame",
+    "Geometry",
+    "Value",
+    "Words",
+    "geometry",
+    "helper",
+]

@@ -1,4 +1,5 @@
-"""Functions that a kernel's text may call: the 16-bit floats, NaN by its bits, rounding to odd.
+"""Functions that a kernel's text may call: the 16-bit floats, NaN by its bits, rounding to odd, and
+truncation, for languages whose own will not do (a word for "trunc" then names it).
 
 They use integers and float32 alone, so that one text serves every language; a language with better
 ways replaces them (``Words.helpers``). A kernel carries only those that it calls.
@@ -200,6 +201,21 @@ def _odd_of_ulong(s: Spelling) -> str:
     )
 
 
+def _truncation(s: Spelling) -> str:
+    """By bits: it keeps -0.0, and asks no compiler what NaN or a large number is as an integer."""
+    return s.function(
+        s.float,
+        "truncation",
+        f"{s.float} x",
+        f"const {s.uint} bits = {s.as_uint('x')};",
+        f"const {s.uint} exponent = bits >> 23 & 0xff{s.u};",
+        f"const {s.uint} places = exponent < 127{s.u} ? 0{s.u} : exponent - 127{s.u};",
+        f"const {s.uint} lost = 0x7fffff{s.u} >> (places < 23{s.u} ? places : 23{s.u});",
+        f"const {s.uint} sign = bits & 0x80000000{s.u};",
+        f"return {s.as_float(f'exponent < 127{s.u} ? sign : bits & ~lost')};",
+    )
+
+
 HELPERS: dict[str, Callable[[Spelling], str]] = {
     "is_nan": _is_nan,
     "is_nan_double": _is_nan_double,
@@ -211,4 +227,5 @@ HELPERS: dict[str, Callable[[Spelling], str]] = {
     "round_bfloat16": _round_bfloat16,
     "odd_of_double": _odd_of_double,
     "odd_of_ulong": _odd_of_ulong,
+    "truncation": _truncation,
 }

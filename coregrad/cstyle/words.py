@@ -13,7 +13,10 @@ from coregrad.dtypes import (
     float16,
     float32,
     float64,
+    int8,
+    int16,
     int32,
+    int64,
     to_bits,
     uint8,
     uint16,
@@ -22,6 +25,21 @@ from coregrad.dtypes import (
 )
 
 HALVES = (float16, bfloat16)  # stored as 16-bit words, computed in float32, rounded after each op
+# What most languages have, and call by these names for doubles at least.
+FUNCTIONS = ("exp", "log", "sin", "cos", "sqrt", "trunc", "fmod")
+# Integers as OpenCL C and Metal call them, and literals where a long has 64 bits.
+SHORT_NAMES: Mapping[DType, str] = {
+    bool_: "bool",
+    uint8: "uchar",
+    uint16: "ushort",
+    uint32: "uint",
+    uint64: "ulong",
+    int8: "char",
+    int16: "short",
+    int32: "int",
+    int64: "long",
+}
+SHORT_SUFFIXES: Mapping[DType, str] = {float32: "f", uint32: "u", int64: "L", uint64: "UL"}
 
 
 @dataclass(frozen=True)

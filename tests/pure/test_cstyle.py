@@ -6,6 +6,7 @@ import ctypes
 import math
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -350,6 +351,20 @@ def test_as_plain_c_every_hook_computes_what_the_contract_says(
     wrong = [problem for case in tried for problem in problems(case, library.run(case))]
     assert not wrong, "\n".join(wrong)
     assert len(tried) > 100
+
+
+class OwnC(NoDevice, CStyle):
+    words = replace(C, functions={**C.functions, "trunc": "truncation"})
+
+
+def test_a_truncation_by_bits_serves_a_language_without_one(tmp_path: Path) -> None:
+    backend = OwnC()
+    tried = [c for c in plain_cases() if c.name.startswith("functions_")]
+    texts = {case.name: text_of(case.kernel, backend) for case in tried}
+    assert sum("float truncation(float x)" in text for text in texts.values()) == 3
+    library = Library(texts, tmp_path, TRAP)
+    wrong = [problem for case in tried for problem in problems(case, library.run(case))]
+    assert not wrong, "\n".join(wrong)
 
 
 def test_nan_survives_a_compiler_that_assumes_there_is_none(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coregrad import config
+from coregrad import config, drivers
 from coregrad.cstyle import CStyle
 from coregrad.errors import CoregradError
 from coregrad.ir.kernel import Kernel
@@ -33,7 +33,7 @@ class Backend(CStyle):
     def rank(self) -> str:
         """An emulated GPU is no reason to prefer this backend."""
         driver.device_count()
-        return "software" if driver.is_emulated() else "gpu"
+        return "software" if drivers.is_emulated("cuda") else "gpu"
 
     def contraction(self, kernel: Kernel, emitter: Any) -> Gemm | None:
         """A plain product of matrices, done by cuBLAS; None for any other kernel."""

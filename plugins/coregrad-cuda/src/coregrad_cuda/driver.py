@@ -6,14 +6,13 @@ pools' policies or of what the core wants.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from coregrad import config
+from coregrad import drivers
 from coregrad.errors import BackendUnavailable, CoregradError, DeviceError, OutOfMemory
 
 # Numbers of CUDA's and cuBLAS's C headers (library_types.h, cublas_api.h).
@@ -28,19 +27,9 @@ ZERO: dict[str, Any] = {"float32": np.zeros(1, np.float32), "float64": np.zeros(
 IEEE = ("--std=c++17", "--ftz=false", "--fmad=false", "--prec-div=true", "--prec-sqrt=true")
 
 
-def is_emulated() -> bool:
-    """Whether COREGRAD_EMULATE asks for the development tool that runs kernels on the CPU."""
-    return "cuda" in [name.strip() for name in config.get("COREGRAD_EMULATE").split(",")]
-
-
 def library() -> Any:
     """CuPy. Raises BackendUnavailable with the reason why it is not there."""
-    try:
-        if is_emulated():
-            return importlib.import_module("coregrad_simt").install_fakes("cupy")[0]
-        return importlib.import_module("cupy")
-    except Exception as error:  # a broken installation raises what it likes
-        raise BackendUnavailable(f"cuda: CuPy cannot be imported: {error}") from error
+    return drivers.library("cuda", "cupy", "CuPy")
 
 
 def device_count() -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from coregrad.cstyle import Words, helper
+from coregrad.cstyle import FUNCTIONS, Words, helper
 from coregrad.dtypes import (
     DType,
     bfloat16,
@@ -27,7 +27,6 @@ from coregrad.dtypes import (
 
 THREADS = 256  # of a group: every GPU runs several such groups on each of its processors at once
 
-_FUNCTIONS = ("exp", "log", "sin", "cos", "sqrt", "trunc", "fmod")
 _BITS: dict[tuple[DType, DType], str] = {
     (float32, int32): "__float_as_int({x})",
     (float32, uint32): "__float_as_uint({x})",
@@ -68,8 +67,8 @@ _PLAIN = Words(
     barrier="__syncthreads()",
     bitcast="({type})({x})",  # of integers; the others are in the table
     bitcasts=_BITS,
-    functions={name: f"{name}f" for name in _FUNCTIONS} | {"fma": "fmaf"},
-    doubles={name: name for name in _FUNCTIONS} | {"fma": "fma"},
+    functions={name: f"{name}f" for name in FUNCTIONS} | {"fma": "fmaf"},
+    doubles={name: name for name in FUNCTIONS} | {"fma": "fma"},
 )
 
 # Conversions of the hardware. They round as the contract wants, and keep subnormal numbers.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from coregrad import drivers
 from coregrad.cstyle import CStyle
 from coregrad_metal import driver
 from coregrad_metal.device import Device
@@ -24,4 +25,4 @@ class Backend(CStyle):
     def rank(self) -> str:
         """An emulated GPU is no reason to prefer this backend."""
         driver.devices()
-        return "software" if driver.is_emulated() else "gpu"
+        return "software" if drivers.is_emulated("metal") else "gpu"

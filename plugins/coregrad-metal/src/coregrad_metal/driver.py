@@ -6,7 +6,6 @@ It knows buffers, texts and launches; nothing of kernels, of pools or of what th
 
 from __future__ import annotations
 
-import importlib
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from coregrad import config
+from coregrad import drivers
 from coregrad.errors import BackendUnavailable, CoregradError, DeviceError, OutOfMemory
 
 # metalcompute keeps something of every launch, and looks through all of it when one is done. Not
@@ -22,19 +21,9 @@ from coregrad.errors import BackendUnavailable, CoregradError, DeviceError, OutO
 PENDING = 256
 
 
-def is_emulated() -> bool:
-    """Whether COREGRAD_EMULATE asks for the development tool that runs kernels on the CPU."""
-    return "metal" in [name.strip() for name in config.get("COREGRAD_EMULATE").split(",")]
-
-
 def library() -> Any:
     """metalcompute. Raises BackendUnavailable with the reason why it is not there."""
-    try:
-        if is_emulated():
-            return importlib.import_module("coregrad_simt").install_fakes("metalcompute")[0]
-        return importlib.import_module("metalcompute")
-    except Exception as error:  # a broken installation raises what it likes
-        raise BackendUnavailable(f"metal: metalcompute cannot be imported: {error}") from error
+    return drivers.library("metal", "metalcompute", "metalcompute")
 
 
 def devices() -> list[Any]:

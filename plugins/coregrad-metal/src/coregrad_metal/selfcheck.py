@@ -18,6 +18,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from coregrad import drivers
 from coregrad.errors import BackendUnavailable
 from coregrad_metal import driver
 
@@ -77,7 +78,7 @@ def summary(report: dict[str, Any]) -> Iterator[str]:
     part = ", some rows of it" if report["only"] else ""
     yield f"coregrad-metal self-check, level {report['level']}{part}"
     yield f"device: {report['device']['driver']}"
-    if driver.is_emulated():
+    if drivers.is_emulated("metal"):
         yield "emulated: nothing here ran on a GPU (COREGRAD_EMULATE)"
     yield f"system: {platform.platform()}, {platform.machine()}, macOS {platform.mac_ver()[0]}"
     yield f"Python {platform.python_version()}, {', '.join(_versions())}"

@@ -9,22 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from coregrad.cstyle import Words, helper
-from coregrad.dtypes import (
-    bfloat16,
-    bool_,
-    float16,
-    float32,
-    float64,
-    int8,
-    int16,
-    int32,
-    int64,
-    uint8,
-    uint16,
-    uint32,
-    uint64,
-)
+from coregrad.cstyle import FUNCTIONS, SHORT_NAMES, SHORT_SUFFIXES, Words, helper
+from coregrad.dtypes import bfloat16, float16, float32, float64, int64, uint64
 
 HALF = """\
 #ifdef NATIVE_HALF
@@ -93,19 +79,6 @@ float logarithm(float x) {
 #else
 #define logarithm log
 #endif"""
-
-TRUNCATION = """\
-#ifdef OWN_FUNCTIONS
-float truncation(float x) {
-  const uint bits = as_uint(x);
-  const uint exponent = bits >> 23 & 0xffu;
-  const uint places = exponent < 127u ? 0u : exponent - 127u;
-  const float whole = as_float(bits & ~(0x7fffffu >> (places < 23u ? places : 23u)));
-  return exponent < 127u ? as_float(bits & 0x80000000u) : whole;
-}
-#else
-#define truncation trunc
-#endif"""
 # PoCL 3.0 makes a number of exp and trunc of a NaN that it knows when it compiles, and its exp of
 # doubles is infinite from 709.4 on, where it should be so from 709.79 on: the square of exp(x/2)
 # has twice the error, but no such end.
@@ -148,24 +121,15 @@ float float_of_long(long x) {
 #define float_of_long(x) ((float)(x))
 #endif"""
 
-_FUNCTIONS = ("exp", "log", "sin", "cos", "sqrt", "trunc", "fmod")
 _PLAIN = Words(
     types={
-        bool_: "bool",
-        uint8: "uchar",
-        uint16: "ushort",
-        uint32: "uint",
-        uint64: "ulong",
-        int8: "char",
-        int16: "short",
-        int32: "int",
-        int64: "long",
+        **SHORT_NAMES,
         float16: "half_t",
         bfloat16: "float",
         float32: "float",
         float64: "double",
     },
-    suffixes={float32: "f", uint32: "u", int64: "L", uint64: "UL"},
+    suffixes=SHORT_SUFFIXES,
     kernel="__kernel {bounds}void {name}({params})",
     bounds="__attribute__((reqd_work_group_size({threads}, 1, 1))) ",
     param="__global {const}{type} *restrict {name}",
@@ -176,7 +140,7 @@ _PLAIN = Words(
     barrier="barrier(CLK_LOCAL_MEM_FENCE)",
     bitcast="as_{type}({x})",
     infinity="INFINITY",
-    functions={name: name for name in _FUNCTIONS}
+    functions={name: name for name in FUNCTIONS}
     | {
         "exp": "exponential",
         "log": "logarithm",
@@ -195,19 +159,23 @@ _PLAIN = Words(
 )
 
 
-def _either(name: str) -> str:
-    return f"#ifdef NATIVE_HALF\n{NATIVE[name]}\n#else\n{helper(name, _PLAIN)}\n#endif"
+def _either(flag: str, text: str, other: str) -> str:
+    return f"#ifdef {flag}\n{text}\n#else\n{other}\n#endif"
 
 
 WORDS = replace(
     _PLAIN,
-    helpers={name: _either(name) for name in NATIVE}
+    helpers={
+        name: _either("NATIVE_HALF", text, helper(name, _PLAIN)) for name, text in NATIVE.items()
+    }
     | {
         "multiply_add": MULTIPLY_ADD,
         "multiply_add_double": MULTIPLY_ADD_DOUBLE,
         "exponential": EXPONENTIAL,
         "logarithm": LOGARITHM,
-        "truncation": TRUNCATION,
+        "truncation": _either(
+            "OWN_FUNCTIONS", helper("truncation", _PLAIN), "#define truncation trunc"
+        ),
         "exponential_double": EXPONENTIAL_DOUBLE,
         "truncation_double": TRUNCATION_DOUBLE,
         "float_of_long": FLOAT_OF_LONG,
