@@ -6,7 +6,7 @@ Elements are compared by the vector with the largest that is kept; most vectors 
 from __future__ import annotations
 
 from coregrad.dtypes import DType
-from coregrad_cpu.llvm.sorting.text import Program, headed, written
+from coregrad_cpu.llvm.sorting.text import BUFFERS, Program, counted, headed, written
 
 FEW_OF_ROWS = """
 ; Put an element before all larger ones: these move up, into the hole behind them.
@@ -117,35 +117,24 @@ leave:
   ret void
 }
 
-define void @kernel(ptr %args, i64 %begin, i64 %end) {
-entry:
-  %row.p = alloca i64
-  $BUFFERS
-  store i64 %begin, ptr %row.p
-  br label %test
-test:
-  %row = load i64, ptr %row.p
-  %more = icmp slt i64 %row, %end
-  br i1 %more, label %body, label %leave
-body:
-  %key.at = mul i64 %row, $LENGTH
+declare i32 @llvm.cttz.i32(i32, i1)
+"""
+
+KERNEL = counted(
+    "define void @kernel(ptr %args, i64 %begin, i64 %end)",
+    """
+  %key.at = mul i64 %i, $LENGTH
   %key.row = getelementptr $KEY, ptr %keys, i64 %key.at
-  %best.at = mul i64 %row, $COUNT
+  %best.at = mul i64 %i, $COUNT
   %best = getelementptr $KEY, ptr %scratch, i64 %best.at
   %out.row = getelementptr i32, ptr %out, i64 %best.at
   call void @row(ptr %key.row, ptr %best, ptr %out.row)
-  %row.next = add i64 %row, 1
-  store i64 %row.next, ptr %row.p
-  br label %test
-leave:
-  ret void
-}
-
-declare i32 @llvm.cttz.i32(i32, i1)
-"""
+""",
+    BUFFERS,
+)
 
 
 def few(dtype: DType, rows: int, length: int, count: int) -> Program:
     """The ``count`` smallest of rows of at least as many elements."""
-    text = written(FEW_OF_ROWS, dtype, length, count)
+    text = written(FEW_OF_ROWS + KERNEL, dtype, length, count)
     return Program(headed(text, rows, length / 2 + 40 * count), rows * count * dtype.itemsize)

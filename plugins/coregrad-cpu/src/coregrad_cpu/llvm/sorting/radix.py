@@ -7,23 +7,17 @@ every word to the next place for its byte. A pass whose words all have one byte 
 from __future__ import annotations
 
 from coregrad.dtypes import DType
-from coregrad_cpu.llvm.sorting.text import Program, filled, headed, written
+from coregrad_cpu.llvm.sorting.text import BUFFERS, Program, counted, filled, headed, written
 
 DIGITS = 256  # values of the byte that one pass sorts by
 STATES = 16  # numbers kept for a long row: one per pass, and to spare
 
-FILL = """
+FILL = counted(
+    """
 ; Words of the keys begin to end, with their places.
-define internal void @fill(ptr %keys, ptr %words, i64 %begin, i64 %end) {
-entry:
-  %i.p = alloca i64
-  store i64 %begin, ptr %i.p
-  br label %test
-test:
-  %i = load i64, ptr %i.p
-  %more = icmp slt i64 %i, %end
-  br i1 %more, label %body, label %leave
-body:
+define internal void @fill(ptr %keys, ptr %words, i64 %begin, i64 %end)
+""",
+    """
   %key.p = getelementptr $KEY, ptr %keys, i64 %i
   %key.raw = load $KEY, ptr %key.p
   %key.own = xor $KEY %key.raw, $BIAS
@@ -31,27 +25,15 @@ body:
   $PACK
   %word.p = getelementptr $WORD, ptr %words, i64 %i
   store $WORD %word, ptr %word.p, align 8
-  %next = add i64 %i, 1
-  store i64 %next, ptr %i.p
-  br label %test
-leave:
-  ret void
-}
-"""
+""",
+)
 
-COUNT = """
+COUNT = counted(
+    """
 ; Count each value of the byte at a shift.
-define internal void @count(ptr %words, ptr %counts, i64 %begin, i64 %end, i64 %shift) {
-entry:
-  %i.p = alloca i64
-  store i64 %begin, ptr %i.p
-  call void @llvm.memset.p0.i64(ptr %counts, i8 0, i64 1024, i1 false)
-  br label %test
-test:
-  %i = load i64, ptr %i.p
-  %more = icmp slt i64 %i, %end
-  br i1 %more, label %body, label %leave
-body:
+define internal void @count(ptr %words, ptr %counts, i64 %begin, i64 %end, i64 %shift)
+""",
+    """
   %word.p = getelementptr $WORD, ptr %words, i64 %i
   %key = load i64, ptr %word.p, align 8
   %down = lshr i64 %key, %shift
@@ -60,26 +42,16 @@ body:
   %count = load i32, ptr %count.p
   %count.next = add i32 %count, 1
   store i32 %count.next, ptr %count.p
-  %next = add i64 %i, 1
-  store i64 %next, ptr %i.p
-  br label %test
-leave:
-  ret void
-}
-"""
+""",
+    "call void @llvm.memset.p0.i64(ptr %counts, i8 0, i64 1024, i1 false)",
+)
 
-MOVE = """
+MOVE = counted(
+    """
 ; Put each word where the offset of its byte says, which is then one more.
-define internal void @move(ptr %from, ptr %to, ptr %offsets, i64 %begin, i64 %end, i64 %shift) {
-entry:
-  %i.p = alloca i64
-  store i64 %begin, ptr %i.p
-  br label %test
-test:
-  %i = load i64, ptr %i.p
-  %more = icmp slt i64 %i, %end
-  br i1 %more, label %body, label %leave
-body:
+define internal void @move(ptr %from, ptr %to, ptr %offsets, i64 %begin, i64 %end, i64 %shift)
+""",
+    """
   %word.p = getelementptr $WORD, ptr %from, i64 %i
   %word = load $WORD, ptr %word.p, align 8
   %key = $FIRST
@@ -92,38 +64,22 @@ body:
   %place = zext i32 %offset to i64
   %target = getelementptr $WORD, ptr %to, i64 %place
   store $WORD %word, ptr %target, align 8
-  %next = add i64 %i, 1
-  store i64 %next, ptr %i.p
-  br label %test
-leave:
-  ret void
-}
-"""
+""",
+)
 
-FINISH = """
+FINISH = counted(
+    """
 ; The places of the words begin to end.
-define internal void @finish(ptr %words, ptr %out, i64 %begin, i64 %end) {
-entry:
-  %i.p = alloca i64
-  store i64 %begin, ptr %i.p
-  br label %test
-test:
-  %i = load i64, ptr %i.p
-  %more = icmp slt i64 %i, %end
-  br i1 %more, label %body, label %leave
-body:
+define internal void @finish(ptr %words, ptr %out, i64 %begin, i64 %end)
+""",
+    """
   %word.p = getelementptr $WORD, ptr %words, i64 %i
   %place.p = getelementptr i8, ptr %word.p, i64 $PLACE
   %place = load i32, ptr %place.p
   %out.p = getelementptr i32, ptr %out, i64 %i
   store i32 %place, ptr %out.p
-  %next = add i64 %i, 1
-  store i64 %next, ptr %i.p
-  br label %test
-leave:
-  ret void
-}
-"""
+""",
+)
 
 SHARED = FILL + COUNT + MOVE + FINISH + "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)\n"
 
@@ -190,49 +146,39 @@ last:
   call void @finish(ptr %sorted, ptr %out, i64 0, i64 $COUNT)
   ret void
 }
+"""
 
+SHARES = counted(
+    """
+define internal void @rows(
+    ptr %keys, ptr %out, ptr %first, ptr %second, ptr %counts, i64 %begin, i64 %end)
+""",
+    """
+  %key.at = mul i64 %i, $LENGTH
+  %key.row = getelementptr $KEY, ptr %keys, i64 %key.at
+  %out.at = mul i64 %i, $COUNT
+  %out.row = getelementptr i32, ptr %out, i64 %out.at
+  call void @row(ptr %key.row, ptr %out.row, ptr %first, ptr %second, ptr %counts)
+""",
+) + counted(
+    """
 ; A worker takes its share of the rows, in its part of the scratch memory.
-define void @kernel(ptr %args, i64 %begin, i64 %end) {
-entry:
-  %worker.p = alloca i64
-  %row.p = alloca i64
-  $BUFFERS
-  store i64 %begin, ptr %worker.p
-  br label %test
-test:
-  %worker = load i64, ptr %worker.p
-  %working = icmp slt i64 %worker, %end
-  br i1 %working, label %start, label %leave
-start:
-  %worker.next = add i64 %worker, 1
-  store i64 %worker.next, ptr %worker.p
-  %before = mul i64 %worker, $ROWS
+define void @kernel(ptr %args, i64 %begin, i64 %end)
+""",
+    """
+  %before = mul i64 %i, $ROWS
   %row.first = udiv i64 %before, $WORKERS
-  %after = mul i64 %worker.next, $ROWS
+  %after = add i64 %before, $ROWS
   %row.end = udiv i64 %after, $WORKERS
-  %mine = mul i64 %worker, $SPACE
+  %mine = mul i64 %i, $SPACE
   %first = getelementptr i8, ptr %scratch, i64 %mine
   %second = getelementptr $WORD, ptr %first, i64 $LENGTH
   %counts = getelementptr $WORD, ptr %second, i64 $LENGTH
-  store i64 %row.first, ptr %row.p
-  br label %more
-more:
-  %row = load i64, ptr %row.p
-  %left = icmp slt i64 %row, %row.end
-  br i1 %left, label %sort, label %test
-sort:
-  %key.at = mul i64 %row, $LENGTH
-  %key.row = getelementptr $KEY, ptr %keys, i64 %key.at
-  %out.at = mul i64 %row, $COUNT
-  %out.row = getelementptr i32, ptr %out, i64 %out.at
-  call void @row(ptr %key.row, ptr %out.row, ptr %first, ptr %second, ptr %counts)
-  %row.next = add i64 %row, 1
-  store i64 %row.next, ptr %row.p
-  br label %more
-leave:
-  ret void
-}
-"""
+  call void @rows(ptr %keys, ptr %out, ptr %first, ptr %second, ptr %counts,
+    i64 %row.first, i64 %row.end)
+""",
+    BUFFERS,
+)
 
 LONG_ROWS = """
 ; Where everything of one block lies. A row's state is a number per pass: bit 0 says which of its
@@ -407,32 +353,22 @@ define internal void @finish_block(ptr %args, i64 %number, i64 %pass) {
 declare i64 @llvm.smin.i64(i64, i64)
 """
 
-PHASE = """
-define void @$NAME(ptr %args, i64 %begin, i64 %end) {
-entry:
-  %i.p = alloca i64
-  store i64 %begin, ptr %i.p
-  br label %test
-test:
-  %i = load i64, ptr %i.p
-  %more = icmp slt i64 %i, %end
-  br i1 %more, label %body, label %leave
-body:
+PHASE = counted(
+    "define void @$NAME(ptr %args, i64 %begin, i64 %end)",
+    """
   call void @$STEP(ptr %args, i64 %i, i64 $PASS)
-  %next = add i64 %i, 1
-  store i64 %next, ptr %i.p
-  br label %test
-leave:
-  ret void
-}
-"""
+""",
+)
 
 
 def many_rows(dtype: DType, rows: int, length: int, count: int, workers: int) -> Program:
     """Many rows, dealt out to workers, each with scratch memory for one row."""
     space = length * 2 * _word_bytes(dtype) + 4 * DIGITS
     text = filled(
-        written(SHARED + ROWS, dtype, length, count), ROWS=rows, WORKERS=workers, SPACE=space
+        written(SHARED + ROWS + SHARES, dtype, length, count),
+        ROWS=rows,
+        WORKERS=workers,
+        SPACE=space,
     )
     work = rows / workers * length * 12 * dtype.itemsize
     return Program(headed(text, workers, work), workers * space)

@@ -7,7 +7,7 @@ work than sorting them by bytes.
 from __future__ import annotations
 
 from coregrad.dtypes import DType
-from coregrad_cpu.llvm.sorting.text import LANES, Program, filled, headed, written
+from coregrad_cpu.llvm.sorting.text import BUFFERS, LANES, Program, counted, filled, headed, written
 
 LEAST = 16  # elements of a row, at least, and of its vectors if it has less than LANES
 
@@ -38,25 +38,21 @@ $BEFORE$AMONG$AFTERput:
   ret void
 }
 
+declare i64 @llvm.smin.i64(i64, i64)
+declare void @llvm.masked.scatter.v$LANESi32.v$LANESp0(
+  <$LANES x i32>, <$LANES x ptr>, i32, <$LANES x i1>)
+"""
+
+KERNEL = counted(
+    """
 ; The last block of a row ends with it: some elements may be placed twice, in the same place.
-define void @kernel(ptr %args, i64 %begin, i64 %end) {
-entry:
-  %row.p = alloca i64
-  %start.p = alloca i64
-  $BUFFERS
-  store i64 %begin, ptr %row.p
-  br label %test
-test:
-  %row = load i64, ptr %row.p
-  %more = icmp slt i64 %row, %end
-  br i1 %more, label %body, label %leave
-body:
-  %key.at = mul i64 %row, $LENGTH
+define void @kernel(ptr %args, i64 %begin, i64 %end)
+""",
+    """
+  %key.at = mul i64 %i, $LENGTH
   %key.row = getelementptr $KEY, ptr %keys, i64 %key.at
-  %out.at = mul i64 %row, $COUNT
+  %out.at = mul i64 %i, $COUNT
   %out.row = getelementptr i32, ptr %out, i64 %out.at
-  %row.next = add i64 %row, 1
-  store i64 %row.next, ptr %row.p
   store i64 0, ptr %start.p
   br label %block
 block:
@@ -66,15 +62,11 @@ block:
   %start.next = add i64 %start.wanted, $LANES
   store i64 %start.next, ptr %start.p
   %left = icmp slt i64 %start.next, $LENGTH
-  br i1 %left, label %block, label %test
-leave:
-  ret void
-}
-
-declare i64 @llvm.smin.i64(i64, i64)
-declare void @llvm.masked.scatter.v$LANESi32.v$LANESp0(
-  <$LANES x i32>, <$LANES x ptr>, i32, <$LANES x i1>)
-"""
+  br i1 %left, label %block, label %done
+done:
+""",
+    "%start.p = alloca i64" + BUFFERS,
+)
 
 # Compare my elements with all from j up to an end; where HIT says so, they go behind.
 COMPARE = """$NAME:
@@ -114,7 +106,7 @@ def short(dtype: DType, rows: int, length: int, count: int) -> Program:
     """Rows of at least LEAST elements."""
     lanes = LANES if length >= LANES else LEAST
     text = filled(
-        SHORT_ROWS,
+        SHORT_ROWS + KERNEL,
         BEFORE=filled(COMPARE, NAME="before", END="%start", NEXT="among", HIT=NOT_LARGER),
         AMONG=filled(COMPARE, NAME="among", END="%end", NEXT="after", HIT=SMALLER_OR_EARLIER),
         AFTER=filled(COMPARE, NAME="after", END="$LENGTH", NEXT="put", HIT=SMALLER),

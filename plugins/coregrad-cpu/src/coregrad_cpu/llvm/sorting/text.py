@@ -32,6 +32,35 @@ BUFFERS = """
 """
 
 
+COUNTED = """
+$HEAD {
+entry:
+  %i.p = alloca i64
+  store i64 %begin, ptr %i.p
+  $ENTRY
+  br label %test
+test:
+  %i = load i64, ptr %i.p
+  %more = icmp slt i64 %i, %end
+  br i1 %more, label %body, label %leave
+body:
+  $BODY
+  %next = add i64 %i, 1
+  store i64 %next, ptr %i.p
+  br label %test
+leave:
+  ret void
+}
+"""
+
+
+def counted(head: str, body: str, entry: str = "") -> str:
+    """A function that does ``body`` for each ``%i`` from its argument ``%begin`` up to ``%end``,
+    and once before ``entry``. They may use all names but those above; a body of several blocks ends
+    in one that goes on here."""
+    return filled(COUNTED, HEAD=head.strip(), ENTRY=entry.strip(), BODY=body.strip())
+
+
 def headed(text: str, grid: int, work: float) -> str:
     """A text with the line of hints that a device looks for: ``work`` instructions for each of
     ``grid`` iterations."""
