@@ -1,8 +1,8 @@
 """realize: from graph nodes to values in a device's memory. The only owner of buffers.
 
 An expression is looked up by its structure first: nodes in walk order, leaves numbered, float
-constants left open. Only a structure never seen before is simplified, scheduled, lowered and
-compiled; otherwise its kernels are launched on new buffers at once.
+constants and numbers left open. Only a structure never seen before is simplified, scheduled,
+lowered and compiled; otherwise its kernels are launched on new buffers at once.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Owner", "Storage", "from_host", "launches", "read", "realize", "resolve", "watch"]
 
 PLANS = 4096  # structures whose kernels are kept; the oldest goes first
+BLOCKS = 64  # blocks of numbers that are kept: those of a short loop that runs again
 
 
 class Storage:
@@ -87,6 +88,7 @@ class Owner(Protocol):
 
 lock = threading.RLock()
 _plans: dict[tuple[Any, ...], _Entry] = {}
+_blocks: dict[tuple[str, DType, tuple[int, ...]], Storage] = {}
 _owners: list[
     ref[Owner]
 ] = []  # tensors that may be waiting to be computed; dead ones are swept out
@@ -317,7 +319,7 @@ def _compute(nodes: Sequence[Node], device: str) -> None:
 def planned(
     expression: Expression, roots: Sequence[Node], device: str
 ) -> tuple[Plan, list[Storage]]:
-    """The plan for an expression, known or made now, and the blocks of floats that it reads."""
+    """The plan for an expression, known or made now, and the blocks of numbers that it reads."""
     key = expression.finish(roots)
     values = tuple(node.arg for node in expression.floats)
     entry = _plans.get(key)
@@ -326,16 +328,30 @@ def planned(
         entry = _plans[key] = _Entry(values, baked)
         if len(_plans) > PLANS:
             del _plans[next(iter(_plans))]
-    if values == entry.floats:
-        return entry.baked, []
-    if entry.general is None:
-        entry.general = _compile(expression, roots, device, open_floats=True)
-    blocks = []
-    for dtype in entry.general.blocks:
-        members = [node.arg for node in expression.floats if node.dtype is dtype]
-        values_of = np.array(members, f"uint{dtype.bits}").view(dtype.storage)
-        blocks.append(from_host(values_of, dtype, device).arg)
-    return entry.general, blocks
+    plan = entry.baked
+    if values != entry.floats:
+        if entry.general is None:
+            entry.general = _compile(expression, roots, device, open_floats=True)
+        plan = entry.general
+    return plan, [_block(expression, dtype, device) for dtype in plan.blocks]
+
+
+def _block(expression: Expression, dtype: DType, device: str) -> Storage:
+    """The numbers (or open constants) of a dtype in a device's memory, in walk order. No kernel
+    writes to a block, so that one may serve many launches."""
+    if dtype.is_float:
+        bits = tuple(node.arg for node in expression.floats if node.dtype is dtype)
+    else:
+        bits = tuple(node.arg[0] for node in expression.numbers if node.dtype is dtype)
+    key = device, dtype, bits
+    found = _blocks.get(key)
+    if found is None or found._device is not plugins.open_device(device).device:
+        words = np.array(bits, f"uint{dtype.bits}")
+        found = _blocks[key] = Storage(device, words.nbytes)
+        found._device.copy_in(found.raw, _bytes(words))
+        if len(_blocks) > BLOCKS:
+            del _blocks[next(iter(_blocks))]
+    return found
 
 
 # ---- running -----------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """An expression: what is still to be computed under some results, and the key of its structure.
 
-Nodes are taken in walk order, their leaves numbered, float constants left open: two expressions
-with one key are computed by the same kernels.
+Nodes are taken in walk order, their leaves numbered, float constants and numbers left open: two
+expressions with one key are computed by the same kernels.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ def resolve(node: Node) -> Node:
     return node.buffer or node
 
 
-_SPECIAL = frozenset((ops.BUFFER, ops.CONST, ops.CHECK, ops.COPY, ops.CAT))
+_SPECIAL = frozenset((ops.BUFFER, ops.CONST, ops.NUMBER, ops.CHECK, ops.COPY, ops.CAT))
 
 
 class Expression:
     """The nodes under some roots that are still to be computed, and the key of their structure.
 
     Markers are left out: a node's sources here are what its sources resolve to. What may differ
-    between expressions of one structure is kept beside the key: leaves, open constants, checks.
+    between expressions of one structure is kept beside the key: leaves, open constants, numbers,
+    checks.
     """
 
     def __init__(self, device: str):
@@ -40,6 +41,7 @@ class Expression:
         self.sources: dict[Node, list[Node]] = {}
         self.leaves: dict[Any, int] = {}  # storages, each with its number
         self.floats: list[Node] = []
+        self.numbers: list[Node] = []
         self.checks: list[Node] = []
         self.copies: list[Node] = []
         self.key: list[Any] = [device, config.get("COREGRAD_FUSION")]
@@ -83,6 +85,9 @@ class Expression:
             if node.dtype.is_float and _is_open(node):
                 self.floats.append(node)
                 return None
+        elif op is ops.NUMBER:
+            self.numbers.append(node)
+            return arg[1]
         elif op is ops.CHECK:
             self.checks.append(node)
             return arg[0]  # not where it was made

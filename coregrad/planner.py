@@ -49,11 +49,11 @@ class Step:
 
 @dataclass(eq=False)
 class Plan:
-    """The compiled form of a structure. Slots: leaves, then float blocks, then temporaries."""
+    """The compiled form of a structure. Slots: leaves, then blocks of numbers, then temporaries."""
 
     steps: list[Step]
     sizes: list[int]  # bytes of each temporary
-    blocks: list[DType]  # dtypes of the float blocks
+    blocks: list[DType]  # dtypes of the blocks of numbers and open constants
     results: list[int]  # the slot of each root
     error: int | None  # the slot of the error word
 
@@ -68,7 +68,8 @@ def compile_expression(
     slots: dict[Any, int] = {}
     tokens: dict[int, _Slot] = {}
     blocks: list[DType] = []
-    opened = _open_blocks(expression, blocks, slots, len(expression.leaves)) if open_floats else {}
+    left_open = [*expression.numbers, *(expression.floats if open_floats else ())]
+    opened = _open_blocks(left_open, blocks, slots, len(expression.leaves))
     for node in expression.order:
         if 0 in node.shape:  # no memory: not even an empty buffer can be an argument
             made[node] = build.const(0, node.dtype, node.shape)
@@ -117,12 +118,12 @@ class _Slot:
 
 
 def _open_blocks(
-    expression: Expression, blocks: list[DType], slots: dict[Any, int], first: int
+    left_open: Sequence[Node], blocks: list[DType], slots: dict[Any, int], first: int
 ) -> dict[Node, Node]:
-    """Open constants as elements of one small buffer per dtype."""
+    """Numbers and open constants as elements of one small buffer per dtype."""
     out: dict[Node, Node] = {}
-    for dtype in dict.fromkeys(node.dtype for node in expression.floats):
-        members = [node for node in expression.floats if node.dtype is dtype]
+    for dtype in dict.fromkeys(node.dtype for node in left_open):
+        members = [node for node in left_open if node.dtype is dtype]
         token = _Slot(first + len(blocks))
         slots[token] = token.number
         blocks.append(dtype)

@@ -220,6 +220,28 @@ def _shrink(node: Node, wide: bool, x: Array) -> Array:
     return x[tuple(slice(lo, hi) for lo, hi in node.arg)]
 
 
+def _number(node: Node, wide: bool) -> Array:
+    return np.array(node.arg[0], held(node.dtype))
+
+
+def _taken(axes: Sequence[int], starts: Sequence[Array], shape: Sequence[int]) -> Any:
+    """The key of a block of ``shape`` that starts at ``starts`` on ``axes``."""
+    key = [slice(None)] * len(shape)
+    for axis, start in zip(axes, starts, strict=True):
+        key[axis] = slice(int(start), int(start) + shape[axis])
+    return tuple(key)
+
+
+def _slice(node: Node, wide: bool, x: Array, *starts: Array) -> Array:
+    return x[_taken(node.arg[0], starts, node.shape)]
+
+
+def _update(node: Node, wide: bool, base: Array, value: Array, *starts: Array) -> Array:
+    out = base.copy()
+    out[_taken(node.arg, starts, value.shape)] = value
+    return out
+
+
 def _window(node: Node, wide: bool, x: Array) -> Array:
     axis, size, stride, dilation = node.arg
     starts = np.arange(node.shape[axis]) * stride
@@ -287,6 +309,7 @@ def _argsort(node: Node, wide: bool, x: Array) -> Array:
 
 ROWS: dict[ops.Op, Row] = {
     ops.CONST: _const,
+    ops.NUMBER: _number,
     ops.IOTA: _iota,
     ops.CAST: _cast,
     ops.BITCAST: _bitcast,
@@ -315,6 +338,8 @@ ROWS: dict[ops.Op, Row] = {
     ops.EXPAND: lambda node, wide, x: np.broadcast_to(x, node.shape),
     ops.PAD: _pad,
     ops.SHRINK: _shrink,
+    ops.SLICE: _slice,
+    ops.UPDATE: _update,
     ops.FLIP: lambda node, wide, x: np.flip(x, node.arg),
     ops.WINDOW: _window,
     ops.FOLD: _fold,

@@ -22,7 +22,7 @@ from coregrad.api.base import TensorBase, broadcast_shapes, dim_or_axis
 from coregrad.api.base import expand as expand_node
 from coregrad.api.device import default_int, host_memory
 from coregrad.api.host import Array
-from coregrad.api.movement import Movement, position
+from coregrad.api.movement import Movement, block, is_stored, position
 from coregrad.dtypes import DType
 from coregrad.errors import DTypeError, IndexRangeError, ShapeError
 from coregrad.ir import build, ops
@@ -295,7 +295,7 @@ def cut(node: Node, key: Key) -> Node:
         ranges.append((span.low, last) if span.count else (0, 0))
         if span.step < 0 and span.count > 1:
             backward.append(axis)
-    node = build.shrink(node, ranges)
+    node = block(node, ranges)
     node = build.flip(node, backward) if backward else node
     for axis, span in enumerate(key.spans):
         if span.stride > 1 and span.count > 1:
@@ -315,6 +315,20 @@ def put(value: Node, key: Key, shape: Shape, filler: float) -> Node:
     ends = [(span.low if span.count else 0) for span in key.spans]
     widths = [(lo, n - lo - m) for lo, n, m in zip(ends, shape, node.shape, strict=True)]
     return build.pad(node, widths, filler)
+
+
+def written(node: Node, new: Node, key: Key) -> Node:
+    """``node`` with ``new`` in the place that numbers and slices name. Into stored data it is
+    written at starts that are numbers: another place needs no other kernel."""
+    even = all(span.count and (span.step == 1 or span.count == 1) for span in key.spans)
+    axes = [a for a, span in enumerate(key.spans) if span.count < node.shape[a]]
+    if even and axes and is_stored(node):
+        bounds = [node.shape[a] - key.spans[a].count for a in axes]
+        starts = [build.number(key.spans[a].low, n) for a, n in zip(axes, bounds, strict=True)]
+        value = build.reshape(new, [span.count for span in key.spans])
+        return build.update_at(node, value, axes, starts)
+    mask = put(build.const(True, dtypes.bool_, new.shape), key, node.shape, False)
+    return build.where(mask, put(new, key, node.shape, 0), node)
 
 
 def _spread(node: Node, axis: int, stride: int, filler: float) -> Node:
@@ -375,8 +389,7 @@ class Indexing(Movement):
         else:
             new = _fitted("setitem", given.node, part)
         if part != node.shape or any(s.step < 0 or s.stride > 1 for s in parsed.spans):
-            mask = put(build.const(True, dtypes.bool_, part), parsed, node.shape, False)
-            new = build.where(mask, put(new, parsed, node.shape, 0), node)
+            new = written(node, new, parsed)
         self._update("setitem", build.reshape(new, node.shape), given)
 
     def _value(self, value: Any) -> TensorBase:

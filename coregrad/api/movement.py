@@ -10,14 +10,14 @@ import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from coregrad import dtypes
+from coregrad import dtypes, engine
 from coregrad.api import host
 from coregrad.api.base import TensorBase, broadcast_shapes, dim_or_axis, promote
 from coregrad.api.base import expand as expand_node
 from coregrad.api.elementwise import Elementwise
 from coregrad.dtypes import DType
 from coregrad.errors import IndexRangeError, ShapeError
-from coregrad.ir import build
+from coregrad.ir import build, ops
 from coregrad.ir.graph import Node, Shape
 
 if TYPE_CHECKING:
@@ -323,7 +323,7 @@ class Movement(Elementwise):
                 f"narrow: {length} elements from {start} on do not lie inside axis {axis} of shape "
                 f"{self.shape}; start is at most {size} and start + length, too"
             )
-        return self._make(_block(self.node, axis, begin, begin + length))
+        return self._make(_part(self.node, axis, begin, begin + length))
 
     @dim_or_axis
     def select(self, dim: int, index: int) -> Self:
@@ -335,7 +335,7 @@ class Movement(Elementwise):
         axis = self._own_dim("select", dim)
         place = position("select", index, axis, self.shape)
         shape = (*self.shape[:axis], *self.shape[axis + 1 :])
-        return self._make(build.reshape(_block(self.node, axis, place, place + 1), shape))
+        return self._make(build.reshape(_part(self.node, axis, place, place + 1), shape))
 
     @dim_or_axis
     def split(self, split_size: int | Sequence[int], dim: int = 0) -> tuple[Self, ...]:
@@ -359,7 +359,7 @@ class Movement(Elementwise):
             )
         out, start = [], 0
         for n in parts:
-            out.append(self._make(_block(self.node, axis, start, start + n)))
+            out.append(self._make(_part(self.node, axis, start, start + n)))
             start += n
         return tuple(out)
 
@@ -595,6 +595,41 @@ class Movement(Elementwise):
 
 
 # ---- on nodes ------------------------------------------------------------------------------------
+
+
+# What a tensor may be seen through and still be known as stored. (Updates of what is stored end
+# in the same memory.)
+_VIEWS = frozenset(
+    (ops.RESHAPE, ops.PERMUTE, ops.EXPAND, ops.FLIP, ops.SHRINK, ops.SLICE, ops.UPDATE)
+)
+_VIEWED = 80  # views that are looked through
+
+
+def is_stored(node: Node) -> bool:
+    """Whether a node is data in memory, seen as it is or through views."""
+    for _ in range(_VIEWED):
+        node = engine.resolve(node)
+        if node.op not in _VIEWS:
+            break
+        node = node.src[0]
+    return node.op is ops.BUFFER
+
+
+def block(node: Node, ranges: Sequence[tuple[int, int]]) -> Node:
+    """The part ``ranges[i]`` = (start, stop) of each axis. Of stored data the starts are numbers:
+    the part at another place is taken by the same kernel."""
+    sizes = [(stop - start, n) for (start, stop), n in zip(ranges, node.shape, strict=True)]
+    axes = [axis for axis, (length, n) in enumerate(sizes) if length < n]
+    if not axes or any(length == 0 for length, _ in sizes) or not is_stored(node):
+        return build.shrink(node, ranges)
+    starts = [build.number(ranges[a][0], sizes[a][1] - sizes[a][0]) for a in axes]
+    return build.slice_at(node, axes, starts, [sizes[a][0] for a in axes])
+
+
+def _part(x: Node, axis: int, start: int, stop: int) -> Node:
+    ranges = [(0, n) for n in x.shape]
+    ranges[axis] = (start, stop)
+    return block(x, ranges)
 
 
 def _block(x: Node, axis: int, start: int, stop: int) -> Node:

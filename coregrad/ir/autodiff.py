@@ -221,6 +221,18 @@ def _cat(g: Node, node: Node, i: int) -> Node:
     return build.shrink(g, ranges)
 
 
+def _slice(g: Node, node: Node, i: int) -> Node:
+    x, *starts = node.src
+    return build.update_at(_zeros(x), g, node.arg[0], starts)
+
+
+def _update(g: Node, node: Node, i: int) -> Node:
+    _, value, *starts = node.src
+    if i == 0:
+        return build.update_at(g, _zeros(value), node.arg, starts)
+    return build.slice_at(g, node.arg, starts, [value.shape[axis] for axis in node.arg])
+
+
 # ---- data-dependent ----------------------------------------------------------------------------
 
 
@@ -263,6 +275,7 @@ def _copy(g: Node, node: Node, i: int) -> Node:
 VJPS: dict[Op, VJP | None] = {
     ops.CONST:      None,
     ops.IOTA:       None,
+    ops.NUMBER:     None,
     ops.BUFFER:     None,
     ops.REDUCE:     _reduce,
     ops.CAST:       lambda g, node, i: build.cast(g, node.src[0].dtype),
@@ -297,6 +310,8 @@ VJPS: dict[Op, VJP | None] = {
     ops.CAT:        _cat,
     ops.SCAN:       _scan,
     ops.ARGSORT:    None,
+    ops.SLICE:      _slice,
+    ops.UPDATE:     _update,
     ops.GATHER:     _gather,
     ops.SCATTER:    _scatter,
     ops.CHECK:      None,

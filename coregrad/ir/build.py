@@ -46,6 +46,14 @@ def buffer(storage: Any, dtype: DType, shape: Shape) -> Node:
     return intern(ops.BUFFER, (), storage, dtype, shape)
 
 
+def number(value: int, bound: int) -> Node:
+    """An integer in 0 .. bound. Kernels leave it open: another value needs no other kernel."""
+    if not 0 <= value <= bound:
+        raise VerifyError(f"number: {value} is not in 0 .. {bound}")
+    dtype = dtypes.int32 if bound <= dtypes.int32.max else dtypes.int64
+    return intern(ops.NUMBER, (), (value, bound), dtype, ())
+
+
 # ---- element-wise ------------------------------------------------------------------------------
 
 
@@ -496,6 +504,49 @@ def cat(parts: Sequence[Node], axis: int) -> Node:
 
 def _outside(x: Node, axis: int) -> tuple[Shape, Shape]:
     return x.shape[:axis], x.shape[axis + 1 :]
+
+
+# ---- movement by numbers -----------------------------------------------------------------------
+
+
+def slice_at(x: Node, axes: Sequence[int], starts: Sequence[Node], lengths: Sequence[int]) -> Node:
+    """The block of ``lengths[i]`` elements from ``starts[i]`` on, a number node, of axis
+    ``axes[i]``; all of the other axes."""
+    axes, lengths = tuple(axes), tuple(lengths)
+    shape = list(x.shape)
+    for axis, length in zip(axes, lengths, strict=True):
+        shape[axis] = length
+    _check_starts("slice", x.shape, axes, starts, shape)
+    if x.op is ops.CONST:
+        return intern(ops.CONST, (), x.arg, x.dtype, tuple(shape))
+    return intern(ops.SLICE, (x, *starts), (axes, lengths), x.dtype, tuple(shape))
+
+
+def update_at(base: Node, value: Node, axes: Sequence[int], starts: Sequence[Node]) -> Node:
+    """``base`` with ``value`` in place of the block that :func:`slice_at` would take."""
+    axes = tuple(axes)
+    if value.dtype is not base.dtype:
+        raise DTypeError(
+            f"update: dtypes {base.dtype.name} and {value.dtype.name} differ; "
+            "cast the value to the base's dtype"
+        )
+    _check_starts("update", base.shape, axes, starts, value.shape)
+    return intern(ops.UPDATE, (base, value, *starts), axes, base.dtype, base.shape)
+
+
+def _check_starts(
+    name: str, whole: Shape, axes: Sequence[int], starts: Sequence[Node], block: Sequence[int]
+) -> None:
+    others = [n for axis, n in enumerate(whole) if axis not in axes]
+    if len(block) != len(whole) or others != [n for a, n in enumerate(block) if a not in axes]:
+        raise ShapeError(f"{name}: a block of shape {tuple(block)} does not fit shape {whole}")
+    for axis, start in zip(axes, starts, strict=True):
+        bound = start.arg[1] if start.op is ops.NUMBER else 0
+        if not 0 <= bound <= whole[axis] - block[axis]:
+            raise ShapeError(
+                f"{name}: {block[axis]} elements from 0 .. {bound} on do not lie inside axis "
+                f"{axis} of shape {whole}"
+            )
 
 
 # ---- data-dependent ----------------------------------------------------------------------------

@@ -41,11 +41,13 @@ _interned: dict[tuple[Any, ...], ref[Node]] = {}
 # What these nodes' arguments hold on to (memory, tensors) must go when the node goes; the keys of
 # others may stay until the next sweep.
 _OWN = frozenset((OPS["buffer"], OPS["leaf"], OPS["custom"], OPS["contiguous"]))
-_ARGUMENT_APART = _OWN | {OPS["const"], OPS["check"], OPS["copy"]}  # not part of the head
+# Not part of the head.
+_ARGUMENT_APART = _OWN | {OPS[name] for name in ("const", "check", "copy", "number")}
 _heads: dict[tuple[Any, ...], int] = {}
 _numbers = itertools.count()
 HEADS = 1 << 16  # heads that are kept; beyond that all are numbered anew
 _swept = 0  # entries that were alive at the last sweep
+SWEEP = 2048  # dead keys that may gather, half a megabyte; a sweep costs 0.1 us for each of them
 
 
 class _Entry(ref[Node]):
@@ -109,7 +111,7 @@ def intern(op: Op, src: tuple[Node, ...], arg: Any, dtype: DType, shape: Shape) 
         entry.key = key
         return made
     _interned[key] = ref(made)
-    if len(_interned) > 2 * _swept + 8192:
+    if len(_interned) > 2 * _swept + SWEEP:
         alive()
     return made
 

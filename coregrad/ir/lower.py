@@ -265,7 +265,7 @@ class Evaluator:
         self._memo[request] = answer
         asked = self.found.requests.setdefault(node, {})
         asked[indices] = answer
-        if len(asked) > TUPLES and node.op not in ops.MOVEMENT:
+        if len(asked) > TUPLES and node.op not in ops.MOVEMENT and node.op is not ops.SLICE:
             raise NeedsBuffer(node)
 
     def _at_once(self, node: Node, indices: Indices, gate: Instr | None) -> Instr | None:
@@ -525,6 +525,37 @@ def _cat(e: Evaluator, node: Node, indices: Indices, gate: Instr | None) -> Visi
     return result
 
 
+def _start(e: Evaluator, node: Node, axis: int, start: Instr, length: int) -> Index:
+    """A number from which on ``length`` elements lie inside an axis."""
+    return e.as_index(start, node.shape[axis] - length + 1)[0]
+
+
+def _slice(e: Evaluator, node: Node, indices: Indices, gate: Instr | None) -> Visit:
+    x, *starts = node.src
+    at = list(indices)
+    for axis, length, number in zip(*node.arg, starts, strict=True):
+        start = yield number, (), None
+        at[axis] = at[axis] + _start(e, x, axis, start, length)
+    return (yield x, tuple(at), gate)
+
+
+def _update(e: Evaluator, node: Node, indices: Indices, gate: Instr | None) -> Visit:
+    base, value, *starts = node.src
+    at = list(indices)
+    inside: Instr | None = None
+    for axis, number in zip(node.arg, starts, strict=True):
+        length = value.shape[axis]
+        start = yield number, (), None
+        shifted = at[axis] - _start(e, base, axis, start, length)
+        inside = e.both(inside, e.inside(shifted, length))
+        at[axis] = shifted.assume(0, length - 1)
+    new = yield value, tuple(at), e.both(gate, inside)
+    if inside is None:
+        return new
+    old = yield base, indices, gate
+    return e.instr(ops.WHERE, node.dtype, (inside, new, old))
+
+
 def _gather(e: Evaluator, node: Node, indices: Indices, gate: Instr | None) -> Visit:
     x, index = node.src
     rank = len(index.shape)
@@ -654,6 +685,8 @@ def _masked_term(e: Evaluator, value: Instr, inside: Instr | None) -> Instr:
 _RULES: dict[Op, Callable[[Evaluator, Node, Indices, Instr | None], Visit]] = {
     ops.PAD: _pad,
     ops.CAT: _cat,
+    ops.SLICE: _slice,
+    ops.UPDATE: _update,
     ops.GATHER: _gather,
     ops.CHECK: _check,
     ops.REDUCE: _reduce,

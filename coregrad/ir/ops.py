@@ -94,6 +94,8 @@ GRAPH_OPS: dict[str, Op] = {op.name: op for op in (
     # sources
     Op("iota",       (), ("dtype",), result="attr", summary="0, 1, 2, ... along one axis"),
     Op("buffer",     (), ("storage",), result="attr", summary="values in a device's memory"),
+    Op("number",     (), ("value", "bound"), "int", "attr",
+       summary="an integer in 0 .. bound that is given at every launch"),
     # movement: no arithmetic, only other indices
     Op("reshape",    ("x",), ("shape",), summary="the same elements in row-major order"),
     Op("permute",    ("x",), ("axes",), summary="axes in another order"),
@@ -110,6 +112,11 @@ GRAPH_OPS: dict[str, Op] = {op.name: op for op in (
        summary="the running sum, product or maximum along one axis"),
     Op("argsort",    ("x",), ("count",), "int", "attr",
        summary="where the count smallest of the last axis stand, equal ones in their order"),
+    # movement by numbers: one kernel for every place
+    Op("slice",      ("x", "starts"), ("axes", "lengths"),
+       summary="a block whose start on each of some axes is a number"),
+    Op("update",     ("base", "value", "starts"), ("axes",),
+       summary="base with such a block replaced by value"),
     # data-dependent
     Op("gather",     ("x", "index"), (), summary="x[index] along axis 0; index is in range"),
     Op("scatter",    ("base", "index", "value"), ("kind",),
@@ -142,6 +149,7 @@ RESHAPE, PERMUTE, EXPAND, PAD, SHRINK, FLIP = (
 )
 WINDOW, FOLD, CAT = OPS["window"], OPS["fold"], OPS["cat"]
 SCAN, ARGSORT = OPS["scan"], OPS["argsort"]
+NUMBER, SLICE, UPDATE = OPS["number"], OPS["slice"], OPS["update"]
 GATHER, SCATTER, CHECK = OPS["gather"], OPS["scatter"], OPS["check"]
 CONTIGUOUS, COPY, LEAF, DETACH, CUSTOM, CALL = (
     OPS[name] for name in ("contiguous", "copy", "leaf", "detach", "custom", "call")

@@ -376,7 +376,8 @@ def _repeated(found: Evaluation, outputs: Sequence[Node]) -> set[Node]:
     flagged: set[Node] = set()
     for node, asked in found.requests.items():
         size = math.prod(node.shape)
-        if node.op not in ops.ELEMENTWISE or size < 2:
+        computes = node.op in ops.ELEMENTWISE or node.op is ops.UPDATE
+        if not computes or size < 2:
             continue
         times = sum(_iterations(instr.vars) for instr in asked.values())
         if times > REPEATS * size and max(cost.get(i, 0) for i in asked.values()) > CHEAP:

@@ -475,6 +475,42 @@ def _cat(node: Node) -> Node | None:
     return joined if joined is not node else None
 
 
+def _number_in_code(node: Node) -> Node:
+    """A number that nobody gives at the launch (inside a formula, say) is a constant."""
+    return _constant(node, node.arg[0])
+
+
+def _fixed_starts(starts: Sequence[Node]) -> list[int] | None:
+    numbers = [_number(start) for start in starts]
+    return None if None in numbers else [int(n) for n in numbers if n is not None]
+
+
+def _slice(node: Node) -> Node | None:
+    """A block at a known place, of any dtype."""
+    x, *starts = node.src
+    axes, lengths = node.arg
+    places = _fixed_starts(starts)
+    if places is None:
+        return _moved_const(node)
+    ranges = [(0, n) for n in x.shape]
+    for axis, start, length in zip(axes, places, lengths, strict=True):
+        ranges[axis] = (start, start + length)
+    return build.shrink(x, ranges)
+
+
+def _update(node: Node) -> Node | None:
+    """A block written to a known place, of any dtype."""
+    base, value, *starts = node.src
+    places = _fixed_starts(starts)
+    if places is None:
+        return None
+    widths = [(0, 0)] * len(base.shape)
+    for axis, start in zip(node.arg, places, strict=True):
+        widths[axis] = (start, base.shape[axis] - start - value.shape[axis])
+    inside = build.pad(build.const(True, dtypes.bool_, value.shape), widths, False)
+    return build.where(inside, build.pad(value, widths), base)
+
+
 # ---- reductions --------------------------------------------------------------------------------
 
 
@@ -641,6 +677,9 @@ RULES: dict[Op, tuple[Rule, ...]] = _rows({
     ops.WINDOW:     (_moved_const, _window),
     ops.FOLD:       (),
     ops.CAT:        (_cat,),
+    ops.NUMBER:     (_number_in_code,),
+    ops.SLICE:      (_slice,),
+    ops.UPDATE:     (_update,),
     ops.GATHER:     (_gathered_const, _gather_all),
     ops.SCATTER:    (_scatter_of_nothing,),
     ops.CHECK:      (_check,),

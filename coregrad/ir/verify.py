@@ -87,7 +87,7 @@ def _verify_node(node: Node) -> None:
         _require(all(s.shape == node.shape for s in src), f"source shapes {[s.shape for s in src]}")
         return
     wanted = 1 if op is ops.REDUCE else len(op.args)  # the contract's reduce has two operands
-    several = op in (ops.CAT, ops.CUSTOM)
+    several = op in (ops.CAT, ops.CUSTOM, ops.SLICE, ops.UPDATE)
     if op is ops.CALL:
         wanted = len(node.arg.parameters)
     _require(len(src) >= 1 if several else len(src) == wanted, f"{len(src)} sources")
@@ -215,6 +215,31 @@ def _scatter_shape(n: Node) -> Shape:
     return base.shape
 
 
+def _slice_shape(n: Node) -> Shape:
+    x, *starts = n.src
+    axes, lengths = n.arg
+    _require(axes and len(axes) == len(lengths) == len(starts), f"{len(starts)} starts, {n.arg}")
+    shape = list(x.shape)
+    for axis, length in zip(axes, lengths, strict=True):
+        _require(0 < length <= x.shape[axis], f"{length} elements of axis {axis} of {x.shape}")
+        shape[axis] = length
+    _require(all(s.dtype.is_int and not s.shape for s in starts), "a start is no single integer")
+    return tuple(shape)
+
+
+def _update_shape(n: Node) -> Shape:
+    base, value, *starts = n.src
+    _require(n.arg and len(n.arg) == len(starts), f"{len(starts)} starts for axes {n.arg}")
+    fits = len(value.shape) == len(base.shape) and all(
+        0 < size <= whole if axis in n.arg else size == whole
+        for axis, (size, whole) in enumerate(zip(value.shape, base.shape, strict=True))
+    )
+    _require(fits, f"{value.shape} into {base.shape}")
+    _require(value.dtype is base.dtype, f"the value has dtype {value.dtype.name}")
+    _require(all(s.dtype.is_int and not s.shape for s in starts), "a start is no single integer")
+    return base.shape
+
+
 def _check_shape(n: Node) -> Shape:
     _require(n.dtype.is_int, f"{n.dtype.name} is no integer dtype")
     return n.src[0].shape
@@ -241,6 +266,9 @@ SHAPES: dict[Op, Callable[[Node], Shape]] = {
     ops.WINDOW: _window_shape,
     ops.FOLD: _fold_shape,
     ops.CAT: _cat_shape,
+    ops.NUMBER: lambda n: (),
+    ops.SLICE: _slice_shape,
+    ops.UPDATE: _update_shape,
     ops.GATHER: _gather_shape,
     ops.SCATTER: _scatter_shape,
     ops.CHECK: _check_shape,
@@ -374,6 +402,11 @@ def _loop(loop: Loop, scope: _Scope) -> None:
     _require(loop.kind != "local" or in_grid, f"local {name} is not directly in the grid loop")
     _require(loop.var not in scope.vars, f"{name} is inside a loop over the same variable")
     _require(loop.lanes >= 1 and loop.lanes & (loop.lanes - 1) == 0, f"{name}: {loop.lanes} lanes")
+    limit = loop.limit
+    if limit is not None:
+        _require(limit in scope.known, f"the limit of {name} is not defined here")
+        _require(limit.dtype is dtypes.int64, f"{name} has a limit of dtype {limit.dtype.name}")
+        _require(loop.kind == "serial", f"{name}, of kind {loop.kind!r}, has a limit")
     several = loop.lanes > 1 and scope.laned is not None
     _require(not several, f"{name} has lanes inside a loop with lanes")
 

@@ -65,8 +65,9 @@ class Fragment:
                 yield index
 
     def rewrite(self, change: Callable[[Index], Index]) -> Fragment | None:
-        """The same trees with other indices; None where an index depends on loaded values."""
-        if any(index.computed() for index in self.indices()):
+        """The same trees with other indices; None where an index depends on values that are loaded
+        anew in some loop (a slice's start is not: it is one number for the whole kernel)."""
+        if any(value.vars for index in self.indices() for value in index.computed()):
             return None
         made: dict[Instr, Instr] = {}
         for instr in walk(self.roots):
