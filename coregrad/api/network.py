@@ -675,30 +675,80 @@ class Network(Loss):
         dropout_p: float = 0.0,
         is_causal: bool = False,
         scale: float | None = None,
+        enable_gqa: bool = False,
     ) -> Self:
         """softmax(q @ k.T * scale + mask) @ v for q (..., L, E), k (..., S, E) and v (..., S, V).
 
         A bool mask is True where attention is allowed; a float mask is added. ``is_causal`` allows
         position i to see positions 0 to i. ``scale`` defaults to 1/sqrt(E). A row in which nothing
-        is allowed gives 0, with gradient 0. Raises ShapeError if the shapes do not fit.
+        is allowed gives 0, with gradient 0. ``enable_gqa`` lets several heads of q (axis -3) share
+        one of k and v. Raises ShapeError if the shapes do not fit.
 
         >>> q = Tensor.ones(1, 2, 4)
         >>> q.scaled_dot_product_attention(q, q).tolist()
         [[[1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0]]]
         """
         name = "scaled_dot_product_attention"
+        values = self._same(self._like(name, value))
+        keys = self._same(self._like(name, key))
+        if enable_gqa:
+            keys, values = self._grouped(name, keys), self._grouped(name, values)
+        if values.ndim < 2 or values.shape[-2] != keys.shape[-2]:
+            raise ShapeError(
+                f"{name}: a key of shape {keys.shape} does not fit a value of shape "
+                f"{values.shape}; give one value for each key"
+            )
+        weights = self.attention_weights(keys, attn_mask, is_causal, scale)
+        return weights.dropout(dropout_p).matmul(values)
+
+    def attention_weights(
+        self,
+        key: Any,
+        attn_mask: Any = None,
+        is_causal: bool = False,
+        scale: float | None = None,
+    ) -> Self:
+        """softmax(q @ k.T * scale + mask): how much of each value every query takes, (..., L, S).
+
+        Arguments and rules are those of :meth:`scaled_dot_product_attention`.
+
+        >>> Tensor.ones(2, 4).attention_weights(Tensor.ones(2, 4), is_causal=True).tolist()
+        [[1.0, 0.0], [0.5, 0.5]]
+        """
+        name = "scaled_dot_product_attention"
         if is_causal and attn_mask is not None:
             raise CoregradError(f"{name}: give attn_mask or is_causal, not both")
-        keys, values = self._same(self._like(name, key)), self._same(self._like(name, value))
+        keys = self._same(self._like(name, key))
         if self.ndim < 2 or keys.ndim < 2 or self.shape[-1] != keys.shape[-1]:
             raise ShapeError(
                 f"{name}: a query of shape {self.shape} does not fit a key of shape {keys.shape}; "
                 "their last axes must be equal"
             )
         mask = None if attn_mask is None else self._same(self._like(name, attn_mask))
+        if mask is not None:
+            self._check_mask(name, mask, keys)
         factor = 1.0 / math.sqrt(self.shape[-1]) if scale is None else float(scale)
-        weights = self._attention(keys, mask, is_causal, factor)
-        return weights.dropout(dropout_p).matmul(values)
+        return self._attention(keys, mask, is_causal, factor)
+
+    def _check_mask(self, name: str, mask: Self, keys: Self) -> None:
+        """Raise unless the mask can be broadcast to the scores."""
+        scores = (self.shape[-2], keys.shape[-2])
+        last = (1, 1, *mask.shape)[-2:]
+        if any(n not in (1, wanted) for n, wanted in zip(last, scores, strict=True)):
+            raise ShapeError(
+                f"{name}: a mask of shape {mask.shape} does not fit scores of {scores[0]} queries "
+                f"and {scores[1]} keys"
+            )
+
+    def _grouped(self, name: str, shared: Self) -> Self:
+        """Keys or values with as many heads as the queries have, each repeated."""
+        if self.ndim < 3 or shared.ndim < 3 or self.shape[-3] % shared.shape[-3]:
+            raise ShapeError(
+                f"{name}: queries of shape {self.shape} cannot share heads of shape "
+                f"{shared.shape}; axis -3 of the queries must be a multiple of the other"
+            )
+        times = self.shape[-3] // shared.shape[-3]
+        return shared if times == 1 else shared.repeat_interleave(times, -3)
 
     @composed
     def _attention(self, keys: Self, mask: Self | None, causal: bool, factor: float) -> Self:

@@ -7,7 +7,7 @@ tensor's own (`coregrad/api/network.py`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,19 +16,11 @@ from numpy.typing import NDArray
 from coregrad import dtypes
 from coregrad.api.tensor import Tensor
 from coregrad.dtypes import DType
-from coregrad.errors import CoregradError, ShapeError
+from coregrad.errors import CoregradError, IndexRangeError, ShapeError
 from coregrad.nn.module import Module
-from coregrad.nn.parameter import Parameter
+from coregrad.nn.parameter import Parameter, drawn, filled, positive
 
 Sizes = int | Sequence[int]
-
-
-def _drawn(*shape: int, bound: float, device: str | None, dtype: DType | None) -> Parameter:
-    return Parameter(Tensor.uniform(*shape, low=-bound, high=bound, device=device, dtype=dtype))
-
-
-def _filled(*shape: int, value: float, device: str | None, dtype: DType | None) -> Parameter:
-    return Parameter(Tensor.full(shape, value, device=device, dtype=dtype or dtypes.float32))
 
 
 def _state(values: NDArray[Any], dtype: DType, device: str | None) -> Tensor:
@@ -37,12 +29,6 @@ def _state(values: NDArray[Any], dtype: DType, device: str | None) -> Tensor:
 
 def _tuple(value: Sizes, axes: int) -> tuple[int, ...]:
     return (value,) * axes if isinstance(value, int) else tuple(value)
-
-
-def _positive(layer: str, **sizes: int) -> None:
-    for name, size in sizes.items():
-        if size < 1:
-            raise ShapeError(f"{layer}: {name} is {size}; it must be at least 1")
 
 
 # ---- linear maps -------------------------------------------------------------------------------
@@ -63,12 +49,12 @@ class Linear(Module):
         device: str | None = None,
         dtype: DType | None = None,
     ) -> None:
-        _positive("Linear", in_features=in_features, out_features=out_features)
+        positive("Linear", in_features=in_features, out_features=out_features)
         self.in_features = in_features
         self.out_features = out_features
         bound = 1.0 / math.sqrt(in_features)
-        self.weight = _drawn(out_features, in_features, bound=bound, device=device, dtype=dtype)
-        self.bias = _drawn(out_features, bound=bound, device=device, dtype=dtype) if bias else None
+        self.weight = drawn(out_features, in_features, bound=bound, device=device, dtype=dtype)
+        self.bias = drawn(out_features, bound=bound, device=device, dtype=dtype) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., in_features) to (..., out_features)."""
@@ -99,7 +85,7 @@ class _Conv(Module):
         dtype: DType | None = None,
     ) -> None:
         name = type(self).__name__
-        _positive(name, in_channels=in_channels, out_channels=out_channels, groups=groups)
+        positive(name, in_channels=in_channels, out_channels=out_channels, groups=groups)
         if in_channels % groups or out_channels % groups:
             raise ShapeError(
                 f"{name}: {groups} groups do not divide {in_channels} and {out_channels} channels"
@@ -107,7 +93,7 @@ class _Conv(Module):
         self.in_channels = in_channels
         self.out_channels = out_channels
         self.kernel_size = _tuple(kernel_size, self.axes)
-        _positive(name, kernel_size=min(self.kernel_size))
+        positive(name, kernel_size=min(self.kernel_size))
         self.stride = _tuple(stride, self.axes)
         self.padding = padding if isinstance(padding, str) else _tuple(padding, self.axes)
         self.dilation = _tuple(dilation, self.axes)
@@ -116,8 +102,8 @@ class _Conv(Module):
         if self.transposed:
             channels = (in_channels, out_channels // groups)
         bound = 1.0 / math.sqrt(channels[1] * math.prod(self.kernel_size))
-        self.weight = _drawn(*channels, *self.kernel_size, bound=bound, device=device, dtype=dtype)
-        self.bias = _drawn(out_channels, bound=bound, device=device, dtype=dtype) if bias else None
+        self.weight = drawn(*channels, *self.kernel_size, bound=bound, device=device, dtype=dtype)
+        self.bias = drawn(out_channels, bound=bound, device=device, dtype=dtype) if bias else None
 
     def extra_repr(self) -> str:
         """The sizes."""
@@ -202,27 +188,45 @@ class ConvTranspose2d(_Conv):
 class Embedding(Module):
     """A table of vectors, looked up by integer indices.
 
+    The vector of ``padding_idx`` starts as zeros and gets no gradient. Raises IndexRangeError if it
+    lies outside the table.
+
     >>> Embedding(10, 4)(Tensor([[1, 2, 9]])).shape
     (1, 3, 4)
+    >>> Embedding(10, 2, padding_idx=-1)(Tensor([9])).tolist()
+    [[0.0, 0.0]]
     """
 
     def __init__(
         self,
         num_embeddings: int,
         embedding_dim: int,
+        padding_idx: int | None = None,
         device: str | None = None,
         dtype: DType | None = None,
     ) -> None:
-        _positive("Embedding", num_embeddings=num_embeddings, embedding_dim=embedding_dim)
+        positive("Embedding", num_embeddings=num_embeddings, embedding_dim=embedding_dim)
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
-        self.weight = Parameter(
-            Tensor.randn(num_embeddings, embedding_dim, device=device, dtype=dtype)
-        )
+        self.padding_idx: int | None = None
+        table = Tensor.randn(num_embeddings, embedding_dim, device=device, dtype=dtype)
+        if padding_idx is not None:
+            if padding_idx not in range(-num_embeddings, num_embeddings):
+                raise IndexRangeError(
+                    f"Embedding: padding_idx {padding_idx} lies outside a table of "
+                    f"{num_embeddings} vectors"
+                )
+            self.padding_idx = padding_idx % num_embeddings
+            rows = Tensor.arange(num_embeddings, device=device).unsqueeze(1)
+            table = table.masked_fill(rows == self.padding_idx, 0.0)
+        self.weight = Parameter(table)
 
     def forward(self, indices: Tensor) -> Tensor:
         """Indices of shape S to vectors of shape (*S, embedding_dim)."""
-        return indices.embedding(self.weight)
+        found = indices.embedding(self.weight)
+        if self.padding_idx is None:
+            return found
+        return found.detach().where((indices == self.padding_idx).unsqueeze(-1), found)
 
     def extra_repr(self) -> str:
         """The sizes."""
@@ -255,15 +259,15 @@ class BatchNorm(Module):
         device: str | None = None,
         dtype: DType | None = None,
     ) -> None:
-        _positive(type(self).__name__, num_features=num_features)
+        positive(type(self).__name__, num_features=num_features)
         self.num_features = num_features
         self.eps = eps
         self.momentum = momentum
         self.weight: Tensor | None = None
         self.bias: Tensor | None = None
         if affine:
-            self.weight = _filled(num_features, value=1.0, device=device, dtype=dtype)
-            self.bias = _filled(num_features, value=0.0, device=device, dtype=dtype)
+            self.weight = filled(num_features, value=1.0, device=device, dtype=dtype)
+            self.bias = filled(num_features, value=0.0, device=device, dtype=dtype)
         self.running_mean: Tensor | None = None
         self.running_var: Tensor | None = None
         self.num_batches_tracked: Tensor | None = None
@@ -350,9 +354,9 @@ class LayerNorm(Module):
         self.bias: Tensor | None = None
         if elementwise_affine:
             sizes = self.normalized_shape
-            self.weight = _filled(*sizes, value=1.0, device=device, dtype=dtype)
+            self.weight = filled(*sizes, value=1.0, device=device, dtype=dtype)
             if bias:
-                self.bias = _filled(*sizes, value=0.0, device=device, dtype=dtype)
+                self.bias = filled(*sizes, value=0.0, device=device, dtype=dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., *normalized_shape) to the same shape."""
@@ -379,7 +383,7 @@ class GroupNorm(Module):
         device: str | None = None,
         dtype: DType | None = None,
     ) -> None:
-        _positive("GroupNorm", num_groups=num_groups, num_channels=num_channels)
+        positive("GroupNorm", num_groups=num_groups, num_channels=num_channels)
         if num_channels % num_groups:
             raise ShapeError(
                 f"GroupNorm: {num_groups} groups do not divide {num_channels} channels"
@@ -390,8 +394,8 @@ class GroupNorm(Module):
         self.weight: Tensor | None = None
         self.bias: Tensor | None = None
         if affine:
-            self.weight = _filled(num_channels, value=1.0, device=device, dtype=dtype)
-            self.bias = _filled(num_channels, value=0.0, device=device, dtype=dtype)
+            self.weight = filled(num_channels, value=1.0, device=device, dtype=dtype)
+            self.bias = filled(num_channels, value=0.0, device=device, dtype=dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, C, ...) to the same shape."""
@@ -400,6 +404,63 @@ class GroupNorm(Module):
     def extra_repr(self) -> str:
         """The sizes."""
         return f"{self.num_groups}, {self.num_channels}, eps={self.eps}"
+
+
+class InstanceNorm(BatchNorm):
+    """Normalises every channel (axis 1) of every sample over the axes after it.
+
+    With ``track_running_stats`` it moves running statistics in training, as :class:`BatchNorm`
+    does, and uses them in evaluation. One value per channel and sample has no variance and raises
+    ShapeError, except where running statistics are used.
+
+    >>> InstanceNorm(3)(Tensor.ones(4, 3, 2, 2)).shape
+    (4, 3, 2, 2)
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        device: str | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, ...) to the same shape."""
+        name = type(self).__name__
+        if x.ndim < 3 or x.shape[1] != self.num_features:
+            raise ShapeError(
+                f"{name}: an input of shape {x.shape} does not have {self.num_features} channels "
+                "on axis 1 and an axis after it"
+            )
+        if not self.training and self.running_mean is not None:
+            assert self.running_var is not None
+            return x.batch_norm(
+                self.running_mean, self.running_var, self.weight, self.bias, self.eps
+            )
+        count = x.numel() // (x.shape[0] * x.shape[1]) if x.shape[0] else 0
+        if count < 2:
+            raise ShapeError(
+                f"{name}: an input of shape {x.shape} has {count} value per channel and sample, "
+                "which has no variance"
+            )
+        if self.training and self.running_mean is not None:
+            axes = tuple(range(2, x.ndim))
+            var, mean = x.detach().float_at_least().var_mean(axes, correction=1)
+            self._track(mean.mean(0), var.mean(0))
+        return x.group_norm(self.num_features, self.weight, self.bias, self.eps)
+
+
+class InstanceNorm1d(InstanceNorm):
+    """:class:`InstanceNorm` for (N, C, L)."""
+
+
+class InstanceNorm2d(InstanceNorm):
+    """:class:`InstanceNorm` for (N, C, H, W)."""
 
 
 class RMSNorm(Module):
@@ -423,7 +484,7 @@ class RMSNorm(Module):
         self.eps = eps
         self.weight: Tensor | None = None
         if elementwise_affine:
-            self.weight = _filled(*self.normalized_shape, value=1.0, device=device, dtype=dtype)
+            self.weight = filled(*self.normalized_shape, value=1.0, device=device, dtype=dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., *normalized_shape) to the same shape."""
@@ -476,6 +537,41 @@ class Sequential(Module):
         return iter(self.layers)
 
 
+class ModuleList(Module):
+    """Modules in a list; it computes nothing. (Plain lists are found as well.)
+
+    >>> parts = ModuleList([Linear(2, 3), Linear(3, 4)])
+    >>> len(parts), [name for name, _ in parts[1:].named_parameters()]
+    (2, ['0.weight', '0.bias'])
+    """
+
+    def __init__(self, modules: Iterable[Module] = ()) -> None:
+        self.extend(modules)
+
+    def append(self, module: Module) -> ModuleList:
+        """Add one module at the end; returns the list."""
+        return self.extend([module])
+
+    def extend(self, modules: Iterable[Module]) -> ModuleList:
+        """Add modules at the end; returns the list."""
+        start = len(self)
+        vars(self).update({str(start + i): module for i, module in enumerate(modules)})
+        return self
+
+    def _items(self) -> list[Module]:
+        return [module for name, module in vars(self).items() if name.isdigit()]
+
+    def __len__(self) -> int:
+        return len(self._items())
+
+    def __getitem__(self, index: int | slice) -> Any:
+        found = self._items()[index]
+        return ModuleList(found) if isinstance(found, list) else found
+
+    def __iter__(self) -> Iterator[Module]:
+        return iter(self._items())
+
+
 # ---- functions as modules ----------------------------------------------------------------------
 
 
@@ -485,52 +581,6 @@ class Identity(Module):
     def forward(self, x: Tensor) -> Tensor:
         """``x``."""
         return x
-
-
-class ReLU(Module):
-    """max(x, 0); NaN stays."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Any shape."""
-        return x.relu()
-
-
-class GELU(Module):
-    """x times the normal distribution function of x; ``approximate`` is "none" or "tanh"."""
-
-    def __init__(self, approximate: str = "none") -> None:
-        self.approximate = approximate
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Any shape."""
-        return x.gelu(approximate=self.approximate)
-
-
-class Sigmoid(Module):
-    """1 / (1 + exp(-x))."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Any shape."""
-        return x.sigmoid()
-
-
-class Tanh(Module):
-    """Hyperbolic tangent."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Any shape."""
-        return x.tanh()
-
-
-class Softmax(Module):
-    """exp(x) divided by its sum along an axis."""
-
-    def __init__(self, dim: int = -1) -> None:
-        self.dim = dim
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Any shape."""
-        return x.softmax(self.dim)
 
 
 class Flatten(Module):
@@ -619,37 +669,16 @@ class AvgPool2d(Module):
         return ", ".join(f"{name}={value}" for name, value in self.options.items())
 
 
-# ---- losses ------------------------------------------------------------------------------------
+class AdaptiveAvgPool2d(Module):
+    """The means of ``output_size`` nearly equal parts; see :meth:`Tensor.adaptive_avg_pool2d`."""
 
+    def __init__(self, output_size: Sizes) -> None:
+        self.output_size = output_size
 
-class CrossEntropyLoss(Module):
-    """Cross entropy of logits and class labels; see :meth:`Tensor.cross_entropy`."""
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, H, W) to (N, C, *output_size)."""
+        return x.adaptive_avg_pool2d(self.output_size)
 
-    def __init__(
-        self,
-        weight: Tensor | None = None,
-        ignore_index: int = -100,
-        reduction: str = "mean",
-        label_smoothing: float = 0.0,
-    ) -> None:
-        self.weight = None if weight is None else weight.detach().requires_grad_(False)
-        self.ignore_index = ignore_index
-        self.reduction = reduction
-        self.label_smoothing = label_smoothing
-
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        """(N, C, ...) logits and (N, ...) labels to a loss."""
-        return logits.cross_entropy(
-            target, self.weight, self.ignore_index, self.reduction, self.label_smoothing
-        )
-
-
-class MSELoss(Module):
-    """Mean squared error."""
-
-    def __init__(self, reduction: str = "mean") -> None:
-        self.reduction = reduction
-
-    def forward(self, x: Tensor, target: Tensor) -> Tensor:
-        """Two tensors of one shape to a loss."""
-        return x.mse_loss(target, self.reduction)
+    def extra_repr(self) -> str:
+        """The size."""
+        return f"{self.output_size}"

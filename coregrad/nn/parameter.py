@@ -1,10 +1,13 @@
-"""Parameter, a tensor that an optimiser moves, and the rule for which tensors are such."""
+"""Parameter, a tensor that an optimiser moves; which tensors are such, and how layers make them."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from coregrad import dtypes
 from coregrad.api.tensor import Tensor
+from coregrad.dtypes import DType
+from coregrad.errors import ShapeError
 
 
 class Parameter(Tensor):
@@ -35,3 +38,20 @@ def is_parameter(tensor: Tensor) -> bool:
     if isinstance(tensor, Parameter):
         return True
     return tensor.dtype.is_float and tensor.requires_grad is not False and tensor.is_leaf
+
+
+def drawn(*shape: int, bound: float, device: str | None, dtype: DType | None) -> Parameter:
+    """A parameter of uniform numbers between ``-bound`` and ``bound``."""
+    return Parameter(Tensor.uniform(*shape, low=-bound, high=bound, device=device, dtype=dtype))
+
+
+def filled(*shape: int, value: float, device: str | None, dtype: DType | None) -> Parameter:
+    """A parameter of one number."""
+    return Parameter(Tensor.full(shape, value, device=device, dtype=dtype or dtypes.float32))
+
+
+def positive(layer: str, **sizes: int) -> None:
+    """Raise ShapeError, naming the layer and the size, unless all sizes are at least 1."""
+    for name, size in sizes.items():
+        if size < 1:
+            raise ShapeError(f"{layer}: {name} is {size}; it must be at least 1")
