@@ -14,6 +14,8 @@ settings.register_profile("same", derandomize=True, database=None)
 settings.register_profile("explore", derandomize=False)
 settings.load_profile("same")
 
+pytest.register_assert_rewrite("accelerators")  # a file of tests/ whose asserts others inherit
+
 
 @pytest.fixture(autouse=True)
 def example_names(doctest_namespace: dict[str, object]) -> None:

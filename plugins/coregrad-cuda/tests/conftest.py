@@ -6,27 +6,20 @@ are skipped, with the reason; where COREGRAD_REQUIRE names cuda they fail instea
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from cuda_launching import missing
+from accelerators import emulated
+from cuda_launching import launcher
 
 
 @pytest.fixture(scope="module")
 def emulation() -> Iterator[Any]:
     """The fake of CuPy, with two GPUs and no cache, for the tests of one file."""
-    try:
-        from coregrad_simt import fakes
+    with emulated("cuda", "cupy") as patch:
         from coregrad_simt.fakes.cupy.machine import machine
-    except ImportError as error:
-        missing(f"coregrad-simt is not installed: {error}")
-    if shutil.which("g++") is None:
-        missing("g++ is not installed, which compiles the kernels of emulated GPUs")
-    with pytest.MonkeyPatch.context() as patch, fakes.offered("cupy"):
-        patch.setenv("COREGRAD_EMULATE", "cuda")
-        patch.setenv("COREGRAD_CACHE", "0")
+
         patch.setenv("COREGRAD_SIMT_CUDA_DEVICES", "2")
         machine.reset()
         yield machine
@@ -36,6 +29,14 @@ def emulation() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def device(emulation: Any) -> Any:
     """The first GPU."""
-    from coregrad_cuda.backend import Backend
+    return launcher.backend.open_device(0)
 
-    return Backend().open_device(0)
+
+@pytest.fixture
+def nothing_faulty() -> Iterator[None]:
+    """Whatever a test does, no kernel touches what is not its own."""
+    from coregrad_simt import report
+
+    report.faults.clear()
+    yield
+    assert report.faults == []

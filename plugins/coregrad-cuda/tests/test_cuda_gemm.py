@@ -28,13 +28,7 @@ from coregrad_cuda.backend import Backend
 from coregrad_cuda.gemm import Gemm, claimed
 
 LIMITS = Limits(frozenset(ALL))
-
-
-@pytest.fixture(autouse=True)
-def _nothing_faulty() -> Iterator[None]:
-    report.faults.clear()
-    yield
-    assert report.faults == []
+pytestmark = pytest.mark.usefixtures("nothing_faulty")
 
 
 def einsum(formula: str, sizes: dict[str, int], a: Node, b: Node) -> Node:

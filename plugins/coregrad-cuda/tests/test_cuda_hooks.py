@@ -6,23 +6,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hook_cases import Bench, Case, cases, group_cases, problems
+from hook_cases import Bench, Case, problems
 
-from coregrad.dtypes import ALL, bfloat16, int64, uint64
+from coregrad.dtypes import bfloat16, int64, uint64
 from coregrad.errors import DeviceError
 
 pytest.importorskip("coregrad_simt")
 
-import cuda_launching as launching
 from coregrad_simt import report
+from cuda_launching import launcher
 
-CASES = [*cases(ALL), *group_cases(ALL, 256)]
+CASES = launcher.cases
 
 
 @pytest.mark.parametrize("case", CASES, ids=[f"{i}-{case.name}" for i, case in enumerate(CASES)])
 def test_a_kernel_computes_what_numpy_does(device: Any, case: Case) -> None:
     before = report.launches()
-    assert problems(case, launching.run(device, case)) == []
+    assert problems(case, launcher.run(device, case)) == []
     assert report.launches() == before + 1
     assert report.faults == []
 
@@ -49,7 +49,7 @@ def test_what_is_executed_is_the_text(
     monkeypatch.setattr(device.programs, "_programs", {})
     case = next(case for case in CASES[::-1] if case.name == name)
     try:
-        found = problems(case, launching.run(device, case))
+        found = problems(case, launcher.run(device, case))
     except DeviceError as error:
         found = [str(error)]
     assert said in "".join(found)
@@ -70,7 +70,7 @@ def test_long_integers_are_rounded_to_bfloat16_once(device: Any, source: Any) ->
     words = (np.array(exact, np.float32).view(np.uint32) >> 16).astype(np.uint16)
     bench.want("o", bfloat16, words, lambda b, x: b.cast(x, bfloat16))
     case = bench.done()
-    assert problems(case, launching.run(device, case)) == []
+    assert problems(case, launcher.run(device, case)) == []
 
 
 def _nearest_bfloat16(value: int) -> float:

@@ -6,31 +6,34 @@ tests are skipped, with the reason; where COREGRAD_REQUIRE names metal they fail
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from metal_launching import missing
+from accelerators import emulated
+from metal_launching import launcher
 
 
 @pytest.fixture(scope="module")
 def emulation() -> Iterator[Any]:
     """The fake of metalcompute, for the tests of one file."""
-    try:
-        from coregrad_simt import fakes, report
-    except ImportError as error:
-        missing(f"coregrad-simt is not installed: {error}")
-    if shutil.which("g++") is None:
-        missing("g++ is not installed, which compiles the kernels of emulated GPUs")
-    with pytest.MonkeyPatch.context() as patch, fakes.offered("metalcompute"):
-        patch.setenv("COREGRAD_EMULATE", "metal")
+    with emulated("metal", "metalcompute"):
+        from coregrad_simt import report
+
         yield report
 
 
 @pytest.fixture(scope="module")
 def device(emulation: Any) -> Any:
     """The GPU."""
-    from coregrad_metal.backend import Backend
+    return launcher.backend.open_device(0)
 
-    return Backend().open_device(0)
+
+@pytest.fixture
+def nothing_faulty() -> Iterator[None]:
+    """Whatever a test does, no kernel touches what is not its own."""
+    from coregrad_simt import report
+
+    report.faults.clear()
+    yield
+    assert report.faults == []

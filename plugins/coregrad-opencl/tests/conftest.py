@@ -7,23 +7,16 @@ opencl they fail instead.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import accelerators
 import pytest
 
-from coregrad import config
-
-REQUIRED = "opencl" in [name.strip() for name in config.get("COREGRAD_REQUIRE").split(",")]
-if REQUIRED:
-    import pyopencl  # noqa: F401  # without it every module here would be skipped
 POCL, OCLGRIND = "Portable Computing Language", "Oclgrind"
-
-
-def missing(reason: str) -> None:
-    if REQUIRED:
-        pytest.fail(f"COREGRAD_REQUIRE names opencl, but {reason}", pytrace=False)
-    pytest.skip(reason)
+accelerators.require("opencl", "pyopencl")
+missing = partial(accelerators.missing, "opencl")
 
 
 @pytest.fixture(scope="session")

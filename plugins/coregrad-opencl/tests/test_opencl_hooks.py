@@ -11,17 +11,17 @@ from coregrad.dtypes import ALL
 
 pytest.importorskip("pyopencl")
 
-import opencl_launching as launching
+from opencl_launching import launcher
 
 CASES = {case.name: case for case in cases(ALL)}
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_kernel_computes_what_the_contract_says(device: Any, case: Case) -> None:
-    assert not problems(case, launching.run(device, case))
+    assert not problems(case, launcher.run(device, case))
 
 
 def test_groups_of_as_many_threads_as_a_gpu_has(device: Any) -> None:
     assert device.limits.threads == 256
     for case in group_cases(ALL, 256):
-        assert not problems(case, launching.run(device, case))
+        assert not problems(case, launcher.run(device, case))
