@@ -83,6 +83,7 @@ class Scheduler:
         self.buffered |= {
             self._home(self._summed(n)) for n in self.order if split.is_product_sum(n)
         }
+        self.buffered |= self._wanted_twice()
         groups = self._groups()
         while (twice := _computed_twice(groups, self.consumers)) - self.buffered:
             self.buffered |= {self._place_of(n) for n in twice}
@@ -103,6 +104,29 @@ class Scheduler:
             return True
         alone = node.op in ops.ELEMENTWISE or node.op in (ops.REDUCE, ops.FOLD)
         return not self.fusion and alone
+
+    def _wanted_twice(self) -> set[Node]:
+        """Costly values that several of the buffers known by now would each have computed again.
+
+        `_computed_twice` finds them, too, but each time a chain of them (the state of a recurrent
+        network) would first be evaluated from its beginning.
+        """
+        cost: dict[Node, int] = {}
+        for node in self.order:
+            own = _WEIGHT.get(node.op, 1)
+            cost[node] = 1 if self.has_buffer(node) else own + sum(cost[s] for s in node.src)
+            cost[node] = min(cost[node], COSTLY)
+        found: set[Node] = set()
+        kernels: dict[Node, list[Node]] = {}  # one or two in which a node would be computed
+        for node in reversed(self.order):
+            wanting = dict.fromkeys(k for c in self.consumers.get(node, ()) for k in kernels[c])
+            kernels[node] = list(wanting)[:2]
+            twice = len(wanting) > 1 and node.op in ops.ELEMENTWISE and cost[node] >= COSTLY
+            if twice and not self.has_buffer(node):
+                found.add(node)
+            if node in found or self.has_buffer(node):
+                kernels[node] = [node]
+        return found
 
     # ---- groups ----------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """What is fused with what, and how the kernels look: no device is needed."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from programs import convolution, layer_norm, matmul, relu, softmax, source, spread
@@ -9,7 +10,7 @@ from coregrad import dtypes
 from coregrad.ir import build, split
 from coregrad.ir.graph import Node
 from coregrad.ir.kernel import Loop, walk
-from coregrad.ir.schedule import Task, schedule
+from coregrad.ir.schedule import Scheduler, Task, schedule
 from coregrad.ir.target import Limits
 from coregrad.ir.verify import verify_kernel
 
@@ -170,3 +171,34 @@ def test_reductions_that_need_each_other_crosswise_do_not_share_a_loop() -> None
     after_total = build.reduce("max", build.mul(y, spread(total, y.shape, (1,))), (1,))
     (task,) = tasks(build.add(after_top, after_total))
     verify_kernel(task.kernel)
+
+
+def recurrent(steps: int) -> Node:
+    """A cell's states, each made from the one before and read by two kernels."""
+    weights, state, memory = source("w", 16, 16), source("h", 4, 16), source("c", 4, 16)
+    states = []
+    for _ in range(steps):
+        gate = build.exp(build.exp(matmul(state, weights)))
+        memory = build.add(build.mul(gate, memory), build.exp(gate))
+        state = build.mul(gate, build.exp(build.exp(memory)))
+        states.append(build.reshape(state, (1, 4, 16)))
+    return build.cat(states, 0)
+
+
+def test_the_work_of_scheduling_a_recurrent_network_grows_with_its_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    evaluate = Scheduler._evaluate
+    seen: list[int] = []
+
+    def counted(self: Scheduler, *args: Any) -> Any:
+        found = evaluate(self, *args)
+        seen.append(len(found.instrs))
+        return found
+
+    monkeypatch.setattr(Scheduler, "_evaluate", counted)
+    kernels = len(tasks(recurrent(10)))
+    instructions = sum(seen)
+    seen.clear()
+    assert len(tasks(recurrent(40))) <= 4.5 * kernels
+    assert sum(seen) <= 4.5 * instructions
