@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coregrad_conformance import provenance, report
+from coregrad_conformance import emulation, provenance, report
 from coregrad_conformance.result import DETAIL, STATUSES, Result, ended, loaded, short
 from coregrad_conformance.row import Outcome, Row
 
@@ -96,6 +96,47 @@ def test_files_that_are_not_of_a_wheel_make_it_provisional(part: str, state: str
     assert found["passed"]
     assert not found["certified"]
     assert state in found["provisional"][0]
+
+
+def test_an_emulated_device_is_never_certified() -> None:
+    found = verdict(result(), emulated={"numbers": {"metal: kernels launched": 1}, "faults": []})
+    assert found["passed"]
+    assert not found["certified"]
+    assert found["provisional"] == [emulation.MARK]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "faults", "reason"),
+    [
+        ({}, [], "no kernel was launched"),
+        ({"cuda-a: programs made ready": 3}, [], "no kernel was launched"),
+        ({"cuda-a: kernels launched": 3}, ["add: a race"], "add: a race"),
+    ],
+)
+def test_an_emulation_that_launches_nothing_or_sees_a_fault_fails(
+    numbers: dict[str, int], faults: list[str], reason: str
+) -> None:
+    found = verdict(result(), emulated={"numbers": numbers, "faults": faults})
+    assert not found["passed"]
+    assert reason in found["reasons"][0]
+
+
+def test_what_processes_of_an_emulation_wrote_is_added_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal, asked = tmp_path / "journal", tmp_path / "asked"
+    assert emulation.tally(journal).data() == {"numbers": {}, "faults": []}
+    journal.write_text('{"b: kernels launched": 1, "b: executions": 3}\n' * 2 + '{"fault": "k"}\n')
+    found = emulation.tally(journal)
+    assert found.data() == {
+        "numbers": {"b: executions": 6, "b: kernels launched": 2},
+        "faults": ["k"],
+    }
+    assert emulation.launches(found.data()) == 2
+    monkeypatch.setenv(emulation.JOURNAL, str(asked))
+    asked.write_text('{"b: kernels launched": 5}\n')
+    emulation.hand_on(journal)
+    assert emulation.launches(emulation.tally(asked).data()) == 7
 
 
 def test_a_test_of_the_suite_itself_is_never_certified() -> None:

@@ -146,6 +146,14 @@ def waiver(data: dict[str, Any]) -> None:
     data["waivers"].append(WAIVER | {"id": data["results"][3]["id"]})
 
 
+def hidden_emulation(data: dict[str, Any]) -> None:
+    data["environment"]["COREGRAD_EMULATE"] = "metal, numpy"
+
+
+def made_up_emulation(data: dict[str, Any]) -> None:
+    data["emulated"] = {"numbers": {"numpy: kernels launched": 9}, "faults": []}
+
+
 def bad_waiver(data: dict[str, Any]) -> None:
     data["waivers"].append(WAIVER | {"kind": "because"})
 
@@ -179,6 +187,8 @@ WAIVER = {
         waived,
         waiver,
         bad_waiver,
+        hidden_emulation,
+        made_up_emulation,
     ],
 )
 def test_a_change_that_fits_is_seen(folder: Path, change: Change) -> None:

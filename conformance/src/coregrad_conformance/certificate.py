@@ -12,6 +12,7 @@ from typing import Any
 
 from coregrad.dtypes import ALL, FLOATS
 from coregrad.ir.ops import CONTRACT_OPS
+from coregrad_conformance import emulation
 from coregrad_conformance import report as reports
 from coregrad_conformance.result import STATUSES, Result
 
@@ -19,6 +20,10 @@ SHOWN = 40  # failing rows on a page; report.json has all
 REMARK = (
     "A certificate states what one run found. It proves nothing that cannot be found again: "
     "run the command above, and compare with `coregrad-conformance diff`."
+)
+EMULATED = (
+    f"{emulation.MARK.capitalize()}. The generated text was executed on a CPU; what the device's "
+    "own compiler and hardware make of it was not tried."
 )
 
 
@@ -50,7 +55,13 @@ def headline(report: Mapping[str, Any]) -> str:
         "filtered": f"{report['level']}: the chosen rows passed; not a certificate",
     }
     plugin = f"{backend['distribution']} {backend['version']}".strip()
-    return f"{plugin} on {device['name']}: {words[standing(report)]}"
+    mark = f"; {emulation.MARK}" if is_emulated(report) else ""
+    return f"{plugin} on {device['name']}: {words[standing(report)]}{mark}"
+
+
+def is_emulated(report: Mapping[str, Any]) -> bool:
+    """Whether kernels ran in an emulation of the device."""
+    return report.get("emulated") is not None
 
 
 def tallies(report: Mapping[str, Any]) -> list[tuple[str, str, int, int, str]]:
@@ -70,6 +81,9 @@ def summary(report: Mapping[str, Any]) -> str:
     for level, well, passed, total, rest in tallies(report):
         lines.append(f"  {level}: {well}, {passed} of {total} rows passed{rest and ', ' + rest}")
     verdict = report["verdict"]
+    if is_emulated(report):
+        lines.append(f"  emulation: {emulation.words(report['emulated'])}")
+        lines += [f"  {reason}" for reason in emulation.reasons(report["emulated"])]
     lines += [f"  filtered by --only {report['only']}"] if verdict["filtered"] else []
     lines += [f"  provisional: {reason}" for reason in verdict["provisional"]]
     lines += [f"  note: {note}" for note in report["notes"]]
@@ -88,6 +102,7 @@ def facts(report: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("Backend", f"{backend['distribution']} {backend['version']}, sha256 {backend['sha256']}"),
         ("Entry point", f"{backend['name']} = {backend['entry_point'] or '(none)'}"),
         ("Device", f"{device['name']}{title}{driver}"),
+        *_emulation(report),
         ("Dtypes", ", ".join(device["limits"]["dtypes"])),
         ("Contract", f"{report['contract']['version']}, sha256 {report['contract']['sha256']}"),
         ("Suite", _origin(report["suite"])),
@@ -96,6 +111,10 @@ def facts(report: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("Environment", environment or "(nothing that the suite takes note of)"),
         ("Run", f"{report['started']}, {report['seconds']:.1f} s, seed {report['seed']}"),
     ]
+
+
+def _emulation(report: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [("Emulation", emulation.words(report["emulated"]))] if is_emulated(report) else []
 
 
 def _origin(part: Mapping[str, str]) -> str:
@@ -163,6 +182,7 @@ def markdown(report: Mapping[str, Any], digest: str) -> str:
     parts = [
         f"# {kind}",
         f"**{headline(report)}**",
+        *_emulated_mark(report),
         *_quoted(caveats(report)),
         _tally_table(report),
         "\n".join(f"- {name}: {value}" for name, value in facts(report)),
@@ -178,6 +198,10 @@ def markdown(report: Mapping[str, Any], digest: str) -> str:
         f"sha256(report.json) = {digest}",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _emulated_mark(report: Mapping[str, Any]) -> list[str]:
+    return [f"**{EMULATED}**"] if is_emulated(report) else []
 
 
 def caveats(report: Mapping[str, Any]) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from coregrad_conformance import report as reports
 from coregrad_conformance.certificate import (
+    EMULATED,
     LEGEND,
     REMARK,
     SHOWN,
@@ -17,6 +18,7 @@ from coregrad_conformance.certificate import (
     headline,
     instructions,
     is_certificate,
+    is_emulated,
     matrix,
     standing,
     tallies,
@@ -34,6 +36,7 @@ def page(report: Mapping[str, Any], digest: str) -> str:
         f"<h1>{html.escape(_subject(report))}</h1>",
         f'<p class="device">{html.escape(_device_line(report))}</p>',
         f'<p class="seal {state}">{html.escape(_seal(report))}</p>',
+        f'<p class="emulated">{EMULATED}</p>' if is_emulated(report) else "",
         "</header>",
         _html_caveats(report),
         _html_tallies(report),
@@ -181,6 +184,8 @@ h2{margin:2.25rem 0 .75rem;font-size:1.1rem}
 .seal.certified{color:var(--good);background:var(--good-bg)}
 .seal.provisional,.seal.filtered{color:var(--warn);background:var(--warn-bg)}
 .seal.failed{color:var(--bad);background:var(--bad-bg)}
+.emulated{margin:1rem 0 0;padding:.7rem 1rem;border-radius:10px;font-weight:650;
+background:var(--bad-bg);color:var(--bad)}
 .caveats{margin:1.25rem 0 0;padding:.7rem 1rem .7rem 2rem;border-radius:10px;font-size:.9rem;
 background:var(--warn-bg);color:var(--warn)}
 .cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(13rem,1fr));gap:.9rem;

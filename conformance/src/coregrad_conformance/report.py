@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from coregrad.ir.contract import contract_table
-from coregrad_conformance import isolation, provenance, rows
+from coregrad_conformance import emulation, isolation, provenance, rows
 from coregrad_conformance.assessment import Assessment, package_of
 from coregrad_conformance.result import STATUSES, Result, loaded
 from coregrad_conformance.row import LEVELS, Row
@@ -54,6 +54,7 @@ def build(
         "device": {key: device[key] for key in ("name", "title", "driver", "limits", "hooks")},
         "host": host(),
         "environment": isolation.recorded(),
+        "emulated": found.run.emulated and found.run.emulated.data(),
         "expected": expected(rows.all_rows(found.level)),
         "counts": {},
         "max_ulp": {},
@@ -155,6 +156,7 @@ def verdict(report: Mapping[str, Any], found: Sequence[Result]) -> dict[str, Any
     """Whether the level is met, and whether the report may say *certified*."""
     levels = {level: not list(_faults(report, found, level)) for level in report["expected"]}
     reasons = [line for level in report["expected"] for line in _faults(report, found, level)]
+    reasons += emulation.reasons(report.get("emulated"))
     passed = not reasons and not report["problems"]
     provisional = _blemishes(report)
     return {
@@ -183,8 +185,8 @@ def _faults(report: Mapping[str, Any], found: Sequence[Result], level: str) -> I
 
 
 def _blemishes(report: Mapping[str, Any]) -> list[str]:
-    """Why the report is provisional: files that are not those of a released wheel."""
-    found = []
+    """Why the report is provisional: no hardware, or files that are not of a released wheel."""
+    found = [] if report.get("emulated") is None else [emulation.MARK]
     for part in ("suite", "core", "backend"):
         origin = provenance.Origin(
             **{key: report[part][key] for key in provenance.Origin.__dataclass_fields__}

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from coregrad_conformance import isolation
+from coregrad_conformance import emulation, isolation
 from coregrad_conformance.result import Result, ended, loaded
 from coregrad_conformance.row import LEVELS, Row
 from coregrad_conformance.worker import Request, Spec, serve
@@ -34,6 +34,7 @@ GRACE = 10.0  # seconds for a worker that is done to be gone
 GIVE_UP = 20  # deaths of a run after which the remaining rows are not tried
 OUTPUT = 65536  # bytes of a dead worker's output that are looked at
 LOG = 1000  # characters of it that are told
+EMULATION = "emulation.jsonl"
 
 
 class Lost(Exception):
@@ -71,6 +72,7 @@ class Run:
     device: dict[str, Any]
     results: list[Result]
     seconds: float
+    emulated: emulation.Tally | None = None
 
 
 def run(rows: Sequence[Row], spec: Spec, options: Options | None = None) -> Run:
@@ -83,7 +85,8 @@ def run(rows: Sequence[Row], spec: Spec, options: Options | None = None) -> Run:
         if session.options.seen is not None:
             session.options.seen(result)
     results = [found[row.id] for row in rows if row.id in found]
-    return Run(session.device, results, round(time.perf_counter() - began, 3))
+    seconds = round(time.perf_counter() - began, 3)
+    return Run(session.device, results, seconds, session.emulated)
 
 
 class Session:
@@ -92,6 +95,7 @@ class Session:
     def __init__(self, rows: Sequence[Row], spec: Spec, options: Options) -> None:
         self.rows, self.spec, self.options = list(rows), spec, options
         self.device: dict[str, Any] = {}
+        self.emulated: emulation.Tally | None = None  # when the run is over
 
     def __iter__(self) -> Generator[Result, None, None]:
         with tempfile.TemporaryDirectory(prefix="coregrad-conformance-") as folder:
@@ -105,6 +109,13 @@ class Session:
             finally:
                 for job in jobs:
                     job.stop()
+                self._count(Path(folder, EMULATION))
+
+    def _count(self, journal: Path) -> None:
+        """What the workers have done, if their device was emulated."""
+        if emulation.is_asked(self.spec.name, os.environ):
+            self.emulated = emulation.tally(journal)
+            emulation.hand_on(journal)
 
     def _drive(self, jobs: list[Job]) -> Iterator[Result]:
         until = self.options.until
@@ -267,7 +278,10 @@ class Spawned:
             self.process = subprocess.Popen(
                 isolation.command("coregrad_conformance.worker", [str(path)]),
                 cwd=job.folder / "cwd",
-                env=isolation.environment(job.folder / "kernels"),
+                env={
+                    **isolation.environment(job.folder / "kernels"),
+                    emulation.JOURNAL: str(job.folder.parent / EMULATION),
+                },
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from coregrad.ir.ops import CONTRACT_OPS
-from coregrad_conformance import publication, rows
+from coregrad_conformance import emulation, publication, rows
 from coregrad_conformance import report as reports
 from coregrad_conformance.result import STATUSES, Result
 from coregrad_conformance.row import LEVELS, Row
@@ -49,6 +49,7 @@ def verify(path: Path) -> list[str]:
 
 def _contents(report: Mapping[str, Any]) -> Iterator[str]:
     yield from _versions(report)
+    yield from _emulation(report)
     known = {row.id: row for row in rows.all_rows(LEVELS[-1])}
     found = reports.results_of(report)
     yield from _coverage(report, found)
@@ -72,6 +73,13 @@ def _versions(report: Mapping[str, Any]) -> Iterator[str]:
                 f"suite: its {key} is {report['suite'][key]}, the installed one's {suite[key]}; "
                 "verify with the version that made the report"
             )
+
+
+def _emulation(report: Mapping[str, Any]) -> Iterator[str]:
+    asked = emulation.is_asked(report["device"]["name"], report["environment"])
+    if asked != (report.get("emulated") is not None):
+        said = "has none" if asked else "has an emulation's numbers"
+        yield f"emulated: by its environment it is {asked}, and the report {said}"
 
 
 def _coverage(report: Mapping[str, Any], found: list[Result]) -> Iterator[str]:

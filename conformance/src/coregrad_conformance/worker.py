@@ -164,7 +164,7 @@ def describe(target: Target) -> dict[str, Any]:
     return {
         "name": target.name,
         "title": str(device.name),
-        "driver": str(getattr(device, "driver", "")),
+        "driver": str(getattr(device, "driver", "") or getattr(device, "title", "")),
         "limits": limits,
         "hooks": sorted(target.active.hooks.functions),
         "style": target.active.hooks.style,
