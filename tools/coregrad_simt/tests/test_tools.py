@@ -257,9 +257,46 @@ def test_every_text_that_was_met_is_assembled(
     (tmp_path / "spilling.cu").write_text(spilling(300))
     assert command.main(["cubins", str(tmp_path), "--arch", "sm_90"]) == 1
     assert "k for sm_90: Resources(registers=" in capsys.readouterr().out
-    tiled = ["cubins", str(tmp_path), "--arch", "sm_90", "--no-spills", "tiled*"]
+    tiled = ["cubins", str(tmp_path), "--arch", "sm_90", "--tiled"]
     assert command.main(tiled) == 0
-    assert "1 spill" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "; 1 (k) spill" in said
+    assert "sm_90: 1 of them with shared memory" in said
+
+
+def test_a_text_that_is_at_fault_is_named_and_spoils_no_other(
+    has_nvrtc: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "rows.cu").write_text(ROWS)
+    (tmp_path / "wrong.cu").write_text(ROWS.replace("s[0]", "unknown"))
+    assert command.main(["cubins", str(tmp_path), "--arch", "sm_80"]) == 1
+    said = capsys.readouterr().out
+    assert "wrong.cu for sm_80:" in said
+    assert 'identifier "unknown" is undefined' in said
+    assert "sm_80: 1 kernels" in said
+
+
+def test_a_tiled_kernel_that_spills_or_takes_too_much_is_wrong(
+    has_nvrtc: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiled = spilling(300).replace("{\n", "{\n  __shared__ float s[64]; s[threadIdx.x] = n;\n", 1)
+    (tmp_path / "spilling.cu").write_text(
+        tiled.replace("o[threadIdx.x] =", "o[threadIdx.x] = s[1] +")
+    )
+    assert command.main(["cubins", str(tmp_path), "--arch", "sm_90", "--tiled"]) == 1
+    assert "spill_stores=" in capsys.readouterr().out
+    (tmp_path / "spilling.cu").write_text(ROWS.replace("s[64]", "s[12289]"))
+    assert command.main(["cubins", str(tmp_path), "--arch", "sm_90", "--tiled"]) == 1
+
+
+@pytest.mark.parametrize("architecture", ptxas.ARCHITECTURES)
+def test_kernels_compiled_together_use_what_they_use_alone(
+    has_ptxas: None, architecture: str
+) -> None:
+    """And NVRTC says of them what ptxas does."""
+    texts = [ROWS, spilling(16), spilling(300)]
+    together = ptxas.batched(texts, architecture)
+    assert together == [ptxas.resources(text, architecture) for text in texts]
 
 
 def test_a_path_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

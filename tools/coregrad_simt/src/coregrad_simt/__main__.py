@@ -11,9 +11,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from collections.abc import Sequence
-from fnmatch import fnmatch
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from coregrad_simt import fakes, report
@@ -21,6 +22,7 @@ from coregrad_simt.cuda import ptxas
 from coregrad_simt.errors import CompileError, MissingTool
 from coregrad_simt.metal import spaces
 
+BATCH = 50  # texts that NVRTC is given at a time
 SHARED_BYTES = 48 << 10  # what a block has on every architecture without opting in
 
 
@@ -34,7 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cubins = commands.add_parser("cubins")
     cubins.add_argument("folder", type=Path)
     cubins.add_argument("--arch", action="append", help="sm_90; may be repeated")
-    cubins.add_argument("--no-spills", default="*", help="the kernels that must not spill")
+    cubins.add_argument(
+        "--tiled", action="store_true", help="kernels without shared memory may spill"
+    )
     cubins.add_argument("--option", action="append", default=[], help="an option of NVRTC")
     asked = parser.parse_args(arguments)
     try:
@@ -71,33 +75,71 @@ def _spaces(folder: Path) -> int:
 
 
 def _cubins(asked: argparse.Namespace) -> int:
-    """Each text for each architecture, with its worst numbers."""
+    """Each text for each architecture, with the worst numbers."""
     wrong = 0
     architectures, options = asked.arch or ptxas.ARCHITECTURES, asked.option
     texts = ptxas.texts(asked.folder)
     for architecture in architectures:
         made: list[tuple[str, ptxas.Resources]] = []
-        for name, text in texts.items():
-            try:
-                ptxas.cubin(text, architecture, options)
-                found = ptxas.resources(text, architecture, options)
-            except CompileError as error:
+        for problem, kernels in _compiled(texts, architecture, options):
+            if problem:
                 wrong += 1
-                print(f"{name} for {architecture}: {error}")
-                continue
-            made += found.items()
+                print(problem)
+            made += kernels
+        tiled = [kernel for kernel in made if kernel[1].shared]
         for kernel, numbers in made:
-            spills = numbers.spills and fnmatch(kernel, asked.no_spills)
-            if spills or numbers.shared > SHARED_BYTES:
+            bad = numbers.spills and (numbers.shared or not asked.tiled)
+            if bad or numbers.shared > SHARED_BYTES:
                 wrong += 1
                 print(f"{kernel} for {architecture}: {numbers}")
-        registers = max((numbers.registers for _, numbers in made), default=0)
-        shared = max((numbers.shared for _, numbers in made), default=0)
-        spilling = sum(numbers.spills for _, numbers in made)
-        most = f"at most {registers} registers, {shared} bytes of shared memory"
-        print(f"{architecture}: {len(made)} kernels, {most}; {spilling} spill")
+        spilling = [kernel for kernel, numbers in made if numbers.spills]
+        print(f"{architecture}: {len(made)} kernels, {_most(made)}; {_named(spilling)} spill")
+        print(f"{architecture}: {len(tiled)} of them with shared memory, {_most(tiled)}")
     print(f"{len(texts)} texts, {len(architectures)} architectures: {wrong} wrong")
     return 1 if wrong or not texts else 0
+
+
+def _compiled(
+    texts: dict[str, str], architecture: str, options: Sequence[str]
+) -> Iterator[tuple[str, list[tuple[str, ptxas.Resources]]]]:
+    """What is wrong with a text, or nothing, and kernels; many texts at a time."""
+    names = list(texts)
+    parts = [names[i : i + BATCH] for i in range(0, len(names), BATCH)]
+
+    def batch(part: list[str]) -> list[dict[str, ptxas.Resources]] | None:
+        try:
+            return ptxas.batched([texts[name] for name in part], architecture, options)
+        except CompileError:
+            return None
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for part, found in zip(parts, pool.map(batch, parts), strict=True):
+            if found is not None:
+                yield "", [kernel for kernels in found for kernel in kernels.items()]
+                continue
+            for name in part:  # one of them is at fault
+                yield _alone(name, texts[name], architecture, options)
+
+
+def _alone(
+    name: str, text: str, architecture: str, options: Sequence[str]
+) -> tuple[str, list[tuple[str, ptxas.Resources]]]:
+    try:
+        (found,) = ptxas.batched([text], architecture, options)
+    except CompileError as error:
+        return f"{name} for {architecture}: {error}", []
+    return "", list(found.items())
+
+
+def _most(made: Sequence[tuple[str, ptxas.Resources]]) -> str:
+    registers = max((numbers.registers for _, numbers in made), default=0)
+    shared = max((numbers.shared for _, numbers in made), default=0)
+    return f"at most {registers} registers, {shared} bytes of shared memory"
+
+
+def _named(names: Sequence[str]) -> str:
+    """How many, and which."""
+    return f"{len(names)} ({', '.join(names)})" if names else "0"
 
 
 if __name__ == "__main__":

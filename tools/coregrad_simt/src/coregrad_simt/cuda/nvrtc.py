@@ -42,15 +42,21 @@ def version() -> str:
 
 def ptx(text: str, options: Sequence[str]) -> str:
     """The PTX of a text. Raises CompileError with the compiler's log."""
-    return _compile(text, options, "PTX").rstrip(b"\0").decode()
+    return _compile(text, options, "PTX")[0].rstrip(b"\0").decode()
 
 
 def cubin(text: str, options: Sequence[str]) -> bytes:
     """The machine code for an architecture such as sm_90."""
-    return _compile(text, options, "CUBIN")
+    return _compile(text, options, "CUBIN")[0]
 
 
-def _compile(text: str, options: Sequence[str], what: str) -> bytes:
+def assembled(text: str, options: Sequence[str]) -> tuple[bytes, str]:
+    """The machine code, and what NVRTC's own assembler says of it."""
+    code, log = _compile(text, [*options, "--ptxas-options=-v"], "CUBIN", "ProgramLog")
+    return code, log.rstrip(b"\0").decode()
+
+
+def _compile(text: str, options: Sequence[str], *what: str) -> list[bytes]:
     nvrtc, program = library(), ctypes.c_void_p()
     source = text.encode()
     _check(nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, b"kernel.cu", 0, None, None))
@@ -60,7 +66,7 @@ def _compile(text: str, options: Sequence[str], what: str) -> bytes:
         if status == COMPILATION:
             raise CompileError(_read(program, "ProgramLog").rstrip(b"\0").decode())
         _check(status)
-        return _read(program, what)
+        return [_read(program, result) for result in what]
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
 
