@@ -1,14 +1,13 @@
 """The certificates of coregrad's own backends, made as anybody makes them; and the selftest.
 
 COREGRAD_CERTIFICATES names a folder that keeps what was written. A device that is missing skips
-its rows, unless COREGRAD_REQUIRE names it.
+its rows, unless COREGRAD_REQUIRE names it. Those of emulated GPUs are in test_emulated_gpus.py.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -33,9 +32,6 @@ RUNS = {
     "cpu": ("cpu", "standard", {}),
     "opencl-pocl": ("opencl", "standard", GPU_LIKE),
     "opencl-oclgrind": ("opencl", "core", SIMULATOR),
-    # Texts for GPUs, run on the CPU: what that proves stands in docs/backends.md.
-    "cuda-emulated": ("cuda", "core", {"COREGRAD_EMULATE": "cuda"}),
-    "metal-emulated": ("metal", "core", {"COREGRAD_EMULATE": "metal"}),
 }
 
 
@@ -60,12 +56,7 @@ def need(device: str) -> None:
 @pytest.mark.parametrize("name", RUNS)
 def test_our_backend_is_certified(name: str, tmp_path: Path) -> None:
     device, level, environment = RUNS[name]
-    if "COREGRAD_EMULATE" in environment:
-        pytest.importorskip("coregrad_simt")
-        if shutil.which("g++") is None:
-            pytest.skip("emulation needs g++")
-    else:
-        need(device)
+    need(device)
     log = tmp_path / "simulator.log"
     jobs = ["--jobs", "2"]
     if environment is SIMULATOR:  # every process of it begins the log anew
