@@ -46,7 +46,7 @@ def training() -> Tensor:
         w.grad = None
         loss = ((t(X) @ w).relu() - 1).square().mean()
         loss.backward()
-        w.data.sub_(w.grad * 0.5)
+        w.assign((w - w.grad * 0.5).detach())
         losses.append(loss.detach())
     return losses[0].stack(*losses[1:])
 

@@ -139,7 +139,7 @@ def training(ours: Ours, batch: int, width: int) -> dict[str, Any]:
             w.grad = None
         loss.backward()
         for w in weights:
-            w.data.sub_(w.grad * 0.01)
+            w.assign((w - w.grad * 0.01).detach())
         return loss
 
     wall = best(step, ours.wait)
