@@ -189,7 +189,9 @@ from coregrad.api.grad_mode import (
 from coregrad.api.gradient import grad, value_and_grad
 from coregrad.api.jit import Jit, jit
 from coregrad.api.jit import jit as TinyJit  # noqa: N812 (its name in tinygrad)
+from coregrad.api.partial import PartialTensor
 from coregrad.api.tensor import Tensor
+from coregrad.api.variable import Variable
 from coregrad.dtypes import (
     DType,
     bfloat16,
@@ -221,8 +223,10 @@ __all__ = [
     "Device",
     "Function",
     "Jit",
+    "PartialTensor",
     "Tensor",
     "TinyJit",
+    "Variable",
     "__version__",
     "abs",
     "acos",

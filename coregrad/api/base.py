@@ -155,6 +155,7 @@ class TensorBase:
     __hash__ = object.__hash__
 
     _result: ClassVar[type[TensorBase]]  # the class of results; tensor.py sets it
+    _partial: ClassVar[Callable[..., Any]]  # makes tensors of varying lengths; partial.py sets it
     _node: Node
     device: str
     _requires_grad: Flag

@@ -30,6 +30,9 @@ class Recorder(Protocol):
     def draw(self) -> Node:
         """A stand-in for the key of a random draw."""
 
+    def variable(self, variable: Any) -> Node:
+        """A stand-in for the value of a variable that the function was given."""
+
     def host_data(self, operation: str, what: str) -> None:
         """Data from outside the graph is about to enter it: raises CaptureError."""
 

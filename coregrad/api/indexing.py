@@ -23,6 +23,7 @@ from coregrad.api.base import expand as expand_node
 from coregrad.api.device import default_int, host_memory
 from coregrad.api.host import Array
 from coregrad.api.movement import Movement, block, is_stored, position
+from coregrad.api.variable import BoundVariable
 from coregrad.dtypes import DType
 from coregrad.errors import DTypeError, IndexRangeError, ShapeError
 from coregrad.ir import build, ops
@@ -39,11 +40,13 @@ WHOLE = slice(None)
 
 @dataclass(frozen=True)
 class Span:
-    """What a number or slice takes of one axis: ``count`` elements from ``start`` by ``step``."""
+    """What a number or slice takes of one axis: ``count`` elements from ``start`` by ``step``, or
+    from ``number`` on, where that is a variable's value."""
 
     start: int
     count: int
     step: int
+    number: Node | None = None
 
     @property
     def low(self) -> int:
@@ -61,12 +64,19 @@ class Key:
     """A key, for a tensor of one shape.
 
     ``spans`` has one entry per axis. ``basic`` is the shape after numbers, slices and None;
-    ``tensors`` maps axes of that shape to index tensors.
+    ``tensors`` maps axes of that shape to index tensors, ``partial`` to how many of their elements
+    are there.
     """
 
     spans: list[Span] = field(default_factory=list)
     basic: list[int] = field(default_factory=list)
     tensors: dict[int, TensorBase] = field(default_factory=dict)
+    partial: dict[int, BoundVariable] = field(default_factory=dict)
+
+    @property
+    def numbers(self) -> dict[int, Node]:
+        """Where spans start that start at a variable."""
+        return {a: span.number for a, span in enumerate(self.spans) if span.number is not None}
 
     def take(self, length: int, span: Span | None = None, keep: bool = True) -> None:
         """Use up one axis of the source."""
@@ -95,7 +105,7 @@ def parse(x: TensorBase, key: Any) -> Key:
 
 def _item(x: TensorBase, item: Any) -> Any:
     """Lists and arrays become tensors; everything else is checked."""
-    if item is None or item is Ellipsis or isinstance(item, (slice, TensorBase)):
+    if item is None or item is Ellipsis or isinstance(item, (slice, TensorBase, BoundVariable)):
         return item
     if isinstance(item, (bool, np.bool_)):
         raise IndexRangeError(
@@ -132,8 +142,13 @@ def _lay(x: TensorBase, key: Key, item: Any) -> None:
         _lay_tensor(x, key, item)
         return
     length = x.shape[axis]
-    if isinstance(item, slice):
-        key.take(length, _span(item, length))
+    if isinstance(item, BoundVariable):
+        key.take(length, _from_variable(item, 1, axis, length), keep=False)
+    elif isinstance(item, slice):
+        if isinstance(item.start, BoundVariable) or isinstance(item.stop, BoundVariable):
+            key.take(length, _variable_span(key, item, axis, length))
+        else:
+            key.take(length, _span(item, length))
     else:
         key.take(length, Span(position("index", item, axis, x.shape), 1, 1), keep=False)
 
@@ -146,6 +161,43 @@ def _span(item: slice, length: int) -> Span:
     except TypeError:
         raise TypeError(f"index: a slice takes ints or None, not {item}") from None
     return Span(start, len(range(start, stop, step)), step)
+
+
+def _from_variable(start: BoundVariable, count: int, axis: int, length: int) -> Span:
+    if start.low < 0 or start.high + count > length:
+        raise IndexRangeError(
+            f"index: {count} elements from {start} on, which is {start.low} to {start.high}, do "
+            f"not lie inside axis {axis} of {length} elements"
+        )
+    return Span(0, count, 1, start.node())
+
+
+def _variable_span(key: Key, item: slice, axis: int, length: int) -> Span:
+    """A slice whose start or length is a variable: one of the two."""
+    start, stop = item.start, item.stop
+    if item.step not in (None, 1):
+        raise ShapeError(f"index: a slice that ends or starts at a variable has step {item.step}")
+    if isinstance(start, BoundVariable):
+        if not isinstance(stop, BoundVariable) or (stop.variable, stop.given) != (
+            start.variable,
+            start.given,
+        ):
+            raise ShapeError(
+                f"index: a slice from {start} to {stop} has no length that is known; let it end at "
+                f"{start} + a number"
+            )
+        if stop.shift <= start.shift:
+            raise ShapeError(f"index: a slice from {start} to {stop} is empty")
+        return _from_variable(start, stop.shift - start.shift, axis, length)
+    first = 0 if start is None else operator.index(start)
+    count = stop - first
+    if first < 0 or count.low < 1 or stop.high > length:
+        raise IndexRangeError(
+            f"index: a slice from {first} to {stop}, which is {stop.low} to {stop.high}, does not "
+            f"take 1 element or more of axis {axis} of {length} elements"
+        )
+    key.partial[len(key.basic)] = count
+    return Span(first, count.high, 1)
 
 
 def _lay_tensor(x: TensorBase, key: Key, item: TensorBase) -> None:
@@ -295,7 +347,7 @@ def cut(node: Node, key: Key) -> Node:
         ranges.append((span.low, last) if span.count else (0, 0))
         if span.step < 0 and span.count > 1:
             backward.append(axis)
-    node = block(node, ranges)
+    node = block(node, ranges, key.numbers)
     node = build.flip(node, backward) if backward else node
     for axis, span in enumerate(key.spans):
         if span.stride > 1 and span.count > 1:
@@ -322,9 +374,16 @@ def written(node: Node, new: Node, key: Key) -> Node:
     written at starts that are numbers: another place needs no other kernel."""
     even = all(span.count and (span.step == 1 or span.count == 1) for span in key.spans)
     axes = [a for a, span in enumerate(key.spans) if span.count < node.shape[a]]
-    if even and axes and is_stored(node):
-        bounds = [node.shape[a] - key.spans[a].count for a in axes]
-        starts = [build.number(key.spans[a].low, n) for a, n in zip(axes, bounds, strict=True)]
+    numbers = key.numbers
+    if numbers and not even:
+        raise ShapeError("setitem: beside a variable, slices with other steps than 1 do not work")
+    if even and axes and (numbers or is_stored(node)):
+        starts = [
+            numbers[a]
+            if a in numbers
+            else build.number(key.spans[a].low, node.shape[a] - key.spans[a].count)
+            for a in axes
+        ]
         value = build.reshape(new, [span.count for span in key.spans])
         return build.update_at(node, value, axes, starts)
     mask = put(build.const(True, dtypes.bool_, new.shape), key, node.shape, False)
@@ -374,7 +433,16 @@ class Indexing(Movement):
             found = lookup(self, node.shape, parsed.tensors)
             rows = build.gather(found.rows(node), found.index)
             node = build.permute(rows, found.result_order())
+        if parsed.partial:
+            return self._partially(node, parsed)
         return self._make(node)
+
+    def _partially(self, node: Node, parsed: Key) -> Self:
+        """A part whose length is a variable."""
+        if parsed.tensors:
+            raise ShapeError("index: a length that varies does not go with index tensors")
+        made: Self = self._partial(self._make(node), parsed.partial)
+        return made
 
     def __setitem__(self, key: Any, value: Any) -> None:
         given = self._value(value)
@@ -382,6 +450,11 @@ class Indexing(Movement):
             self._set_where(key, given)
             return
         parsed = parse(self, key)
+        if parsed.partial:
+            raise ShapeError(
+                "setitem: the part that is written has a length that varies; write a fixed number "
+                "of elements at a place that varies, as in x[n : n + 1] = value"
+            )
         node = self.node
         part = tuple(parsed.basic)
         if parsed.tensors:

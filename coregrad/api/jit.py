@@ -18,12 +18,13 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 import numpy as np
 
-from coregrad import dtypes, engine
+from coregrad import dtypes, engine, holders
 from coregrad.api import capture
 from coregrad.api.base import Flag, TensorBase
 from coregrad.api.grad_mode import enabled_flag
 from coregrad.api.reach import Reach
 from coregrad.api.threefry import GENERATOR
+from coregrad.api.variable import BoundVariable, Variable
 from coregrad.dtypes import DType
 from coregrad.engine import Storage
 from coregrad.errors import CaptureError, GradientError, UnsupportedOp
@@ -103,7 +104,8 @@ def jit(function: Callable[P, R]) -> Jit[P, R]:
     """Capture ``function`` on its first call, then replay its kernels, with memory planned.
 
     Arguments and results may be tensors in lists, tuples and dicts; other arguments are part of
-    the capture: another number, shape, dtype or structure is captured separately. Tensors that the
+    the capture: another number, shape, dtype or structure is captured separately. (A number that is
+    another one in every call is a :class:`coregrad.Variable`, bound to it.) Tensors that the
     function reads from its surroundings are read anew in every call; those it changes with
     in-place methods (an optimiser's step) or gives a ``.grad`` are changed by every call.
 
@@ -134,6 +136,7 @@ class _Arguments:
         self.kwargs = kwargs
         self.tensors: list[TensorBase] = []
         self.objects: dict[str, Any] = {}
+        self.variables: dict[Variable, int] = {}
         self._numbers: dict[int, int] = {}
         parts: list[Any] = [enabled_flag.get()]
         self._describe(f"{name}(", args, parts)
@@ -151,6 +154,12 @@ class _Arguments:
             parts += (dict, *value)
             for key, item in value.items():
                 self._describe(f"{path}[{key!r}]", item, parts)
+        elif isinstance(value, BoundVariable):
+            if self.variables.setdefault(value.variable, value.given) != value.given:
+                raise CaptureError(
+                    f"jit: {self.name} is given two values of {value.variable.name}; bind it once"
+                )
+            parts += (BoundVariable, value.variable, value.shift)
         elif isinstance(value, float):
             parts += (float, value.hex())
         elif isinstance(value, (bool, int, str, bytes, type(None), DType)):
@@ -212,6 +221,7 @@ class _Recorder:
         self.holes = 0
         self.sources: dict[int, _Source] = {}
         self.keys: list[Hole] = []
+        self.variables: dict[Variable, Hole] = {}
         self.grads: dict[int, tuple[_Source, bool]] = {}  # whether the first look found None
         self.written: dict[int, tuple[_Source, TensorBase | None]] = {}
         self._seen: dict[int, TensorBase] = {}
@@ -245,6 +255,16 @@ class _Recorder:
         hole = self._hole()
         self.keys.append(hole)
         return build.buffer(hole, dtypes.uint32, (2,))
+
+    def variable(self, variable: Variable) -> Node:
+        if variable not in self._call.variables:
+            raise CaptureError(
+                f"jit: {self._call.name} uses {variable.name}, which it has not been given; pass "
+                "the bound variable as an argument"
+            )
+        if variable not in self.variables:
+            self.variables[variable] = self._hole()
+        return build.buffer(self.variables[variable], dtypes.int32, ())
 
     def read(self, tensor: TensorBase) -> None:
         if self._is_elsewhere() or self._busy or id(tensor) in self._seen:
@@ -403,6 +423,7 @@ class _Capture:
         self._name = name
         self._grads = list(recorder.grads.values())
         self._keys = recorder.keys
+        self._variables = recorder.variables
         self._roots: list[Node] = []
         self._shapes: list[tuple[DType, tuple[int, ...]]] = []
         self._recorder: Any = recorder  # until the results are described
@@ -445,7 +466,10 @@ class _Capture:
         self._order = [number[engine.resolve(root)] for root in self._roots]
         holes: dict[Any, Any] = {s.hole: s for s in self._sources}
         holes |= {hole: i for i, hole in enumerate(self._keys)}
+        holes |= {hole: variable for variable, hole in self._variables.items()}
         self._leaves = [holes.get(leaf, leaf) for leaf in program.leaves]
+        written = {source for source, _ in self._plan.written}
+        self._replaced = {i: s for i in program.donors if (s := self._leaves[i]) in written}
         self._roots = []
         return program
 
@@ -498,7 +522,7 @@ class _Capture:
         """Launch the kernels for these arguments, write the state, make the results."""
         with engine.lock:
             tensors = {s: s.now(call) for s in self._sources}
-            buffers = self._computed(tensors)
+            buffers = self._computed(tensors, call.variables)
             plan = self._plan
             for source, root in plan.written:
                 tensor = tensors[source]
@@ -509,7 +533,9 @@ class _Capture:
                 tensors[source]._grad = gradient
             return self._rebuilt(plan.result, tensors, buffers)
 
-    def _computed(self, tensors: dict[_Source, TensorBase]) -> list[Node]:
+    def _computed(
+        self, tensors: dict[_Source, TensorBase], variables: dict[Variable, int]
+    ) -> list[Node]:
         """The program's results, as buffer nodes, one per root."""
         keys = [
             engine.from_host(GENERATOR.key(), dtypes.uint32, self.device).arg for _ in self._keys
@@ -523,9 +549,18 @@ class _Capture:
                 if engine.resolve(tensor._node).op is not ops.BUFFER:
                     engine.realize([tensor.node], tensor.device)
                 storages.append(engine.resolve(tensor._node).arg)
+            elif isinstance(leaf, Variable):
+                value = np.array(variables[leaf], np.int32)
+                storages.append(engine.from_host(value, dtypes.int32, self.device).arg)
             else:
                 storages.append(keys[leaf] if isinstance(leaf, int) else leaf)
-        made = self._program.run(storages)
+        spare = frozenset(
+            i
+            for i, source in self._replaced.items()
+            if storages[i].device == self.device
+            and holders.only_holder(tensors[source], others=storages.count(storages[i]))
+        )
+        made = self._program.run(storages, spare)
         return [
             build.buffer(made[place], dtype, shape)
             for place, (dtype, shape) in zip(self._order, self._shapes, strict=True)

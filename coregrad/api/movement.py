@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from coregrad import dtypes, engine
@@ -615,14 +616,27 @@ def is_stored(node: Node) -> bool:
     return node.op is ops.BUFFER
 
 
-def block(node: Node, ranges: Sequence[tuple[int, int]]) -> Node:
-    """The part ``ranges[i]`` = (start, stop) of each axis. Of stored data the starts are numbers:
-    the part at another place is taken by the same kernel."""
+def block(
+    node: Node,
+    ranges: Sequence[tuple[int, int]],
+    numbers: Mapping[int, Node] = MappingProxyType({}),
+) -> Node:
+    """The part ``ranges[i]`` = (start, stop) of each axis; on axes in ``numbers`` as much from
+    there on. Of stored data the starts are numbers: the part at another place is taken by the same
+    kernel."""
     sizes = [(stop - start, n) for (start, stop), n in zip(ranges, node.shape, strict=True)]
     axes = [axis for axis, (length, n) in enumerate(sizes) if length < n]
     if not axes or any(length == 0 for length, _ in sizes) or not is_stored(node):
-        return build.shrink(node, ranges)
-    starts = [build.number(ranges[a][0], sizes[a][1] - sizes[a][0]) for a in axes]
+        fixed = [(0, n) if a in numbers else ranges[a] for a, n in enumerate(node.shape)]
+        node = build.shrink(node, fixed)
+        axes = [axis for axis in axes if axis in numbers]
+    if not axes:
+        return node
+    bounds = [sizes[a][1] - sizes[a][0] for a in axes]
+    starts = [
+        numbers[a] if a in numbers else build.number(ranges[a][0], bound)
+        for a, bound in zip(axes, bounds, strict=True)
+    ]
     return build.slice_at(node, axes, starts, [sizes[a][0] for a in axes])
 
 

@@ -214,7 +214,9 @@ class Frame:
         self._require(lanes == 1 and not resume, f"loop {name}: values have one lane")
         index = Value(self._unique(name), (0, max(extent - 1, 0)))
         word = self._type(index)
-        self.line(f"for ({word} {index} = 0; {index} < {extent} && {index} < {limit}; {index}++) {{")
+        self.line(
+            f"for ({word} {index} = 0; {index} < {extent} && {index} < {limit}; {index}++) {{"
+        )
         yield index
         self.line("}")
         self._names.discard(index.text)

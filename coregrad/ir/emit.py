@@ -197,12 +197,22 @@ class Emitter:
                 self._block(loop.body, at.inside({loop.var: self._const(i, at)}))
             return
         for lanes, resume in _passes(loop):
-            name, extent = loop.var.name, loop.var.extent
-            for index in self.frame.loop(name, extent, loop.kind, lanes, resume):
+            for index in self._iterations(loop, lanes, resume, at):
                 inner = at.inside({loop.var: index})
                 if lanes > 1:
                     inner.laned, inner.lanes, inner.aligned = loop.var, lanes, True
                 self._block(loop.body, inner)
+
+    def _iterations(self, loop: Loop, lanes: int, resume: bool, at: Bindings) -> Iterator[Any]:
+        """The loop's indices; only those before its limit, where the frame can end a loop early
+        and the limit is one number here."""
+        name, extent = loop.var.name, loop.var.extent
+        until = getattr(self.frame, "loop_until", None)
+        if loop.limit is not None and until is not None:
+            limit, laned = self._evaluate(loop.limit, at)
+            if not laned:
+                return until(name, extent, limit, lanes, resume)  # type: ignore[no-any-return]
+        return self.frame.loop(name, extent, loop.kind, lanes, resume)
 
     def _declare(self, declare: Declare, at: Bindings) -> None:
         acc = declare.acc

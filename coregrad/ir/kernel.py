@@ -79,12 +79,17 @@ class Instr:
 
 @dataclass(eq=False)
 class Loop:
-    """``for var in range(var.extent)``; kind grid, local, serial or unroll; ``lanes`` at a time."""
+    """``for var in range(var.extent)``; kind grid, local, serial or unroll; ``lanes`` at a time.
+
+    ``limit`` is an int64 that is known before the loop: iterations from there on change nothing,
+    and may be left out.
+    """
 
     var: Var
     kind: str
     body: list[Stmt] = field(default_factory=list)
     lanes: int = 1
+    limit: Instr | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,7 +214,8 @@ def _show_block(body: list[Stmt], pad: str, names: dict[Instr, str], lines: list
         if isinstance(stmt, Loop):
             lanes = f" x{stmt.lanes}" if stmt.lanes > 1 else ""
             kind = "" if stmt.kind == "serial" else f" {stmt.kind}"
-            lines.append(f"{pad}for {stmt.var.name} in {stmt.var.extent}{kind}{lanes}:")
+            until = "" if stmt.limit is None else f" until {names[stmt.limit]}"
+            lines.append(f"{pad}for {stmt.var.name} in {stmt.var.extent}{until}{kind}{lanes}:")
             _show_block(stmt.body, pad + "  ", names, lines)
         else:
             lines.append(pad + _show_stmt(stmt, names))

@@ -63,7 +63,8 @@ class _Rewriter:
                 out += self.code.made
                 self.code.made.clear()
             elif isinstance(stmt, Loop):
-                out.append(replace(stmt, body=self._block(stmt.body)))
+                limit = stmt.limit and self.new[stmt.limit]
+                out.append(replace(stmt, body=self._block(stmt.body), limit=limit))
             elif isinstance(stmt, Update):
                 out.append(Update(stmt.acc, tuple(self.new[v] for v in stmt.values)))
             elif isinstance(stmt, Store):

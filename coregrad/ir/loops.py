@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from coregrad.ir import lower, ops, place
+from coregrad.ir import ends, lower, ops, place
 from coregrad.ir.graph import Node
 from coregrad.ir.index import Index, Opaque, Quotient, Remainder, Var, variable
 from coregrad.ir.kernel import (
@@ -179,7 +179,7 @@ def _needs(reductions: Sequence[Reduction]) -> list[set[int]]:
                 other = number[instr.attr[0]]
                 found.add(other)
                 stack += reductions[other].values
-            stack += [*instr.args, *place.inner_values(instr)]
+            stack += [*instr.args, *ends.inner_values(instr)]
         out.append(found)
     return out
 
@@ -267,6 +267,8 @@ def row_caches(found: Evaluation, kernel: Kernel, limits: Limits) -> tuple[lower
     """Costly values that the kernel computes twice along a row and could keep in scratch memory."""
     if not found.reductions or not found.output_vars or found.error_stores or found.running:
         return ()
+    if any(isinstance(s, Loop) and s.limit is not None for s in walk(kernel.body)):
+        return ()  # a loop that ends early fills no row
     if any(
         s.lanes > 1 and any(isinstance(t, Loop) for t in s.body)
         for s in walk(kernel.body)

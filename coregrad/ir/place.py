@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from coregrad.ir import ops
+from coregrad.ir.ends import Ends, inner_values
 from coregrad.ir.index import Var
 from coregrad.ir.kernel import (
-    INDEX,
     RESULT,
     Allocate,
     Contraction,
@@ -86,6 +86,10 @@ def place(found: Evaluation, name: str) -> Kernel:
             loops[-1][1].body.append(Update(r.acc, r.values))
             if r.acc in found.running and r.result is not None:
                 loops[-1][1].body += [r.result, found.running[r.acc]]
+        for var, limit in ends.of(nest).items():
+            for instr in limit:
+                scope_of(instr.vars).body.append(instr)
+            next(loop for _, loop in loops if loop.var is var).limit = limit[-1]
         for around, loop in reversed(loops[1:]):
             around.body.append(loop)
         outer.body.append(loops[0][1])
@@ -93,9 +97,12 @@ def place(found: Evaluation, name: str) -> Kernel:
     made_by = {r.node: r for r in found.reductions}
     filled = {row.array: made_by[row.cache.by] for row in found.rows}
 
+    ends = Ends(found)
+
     def sources(instr: Instr) -> list[Instr]:
         if instr.op is RESULT:
-            return [v for r in by_acc[instr.attr[0]] for v in r.values]
+            nest = by_acc[instr.attr[0]]
+            return [*(v for r in nest for v in r.values), *ends.gates(nest)]
         after = (
             [filled[instr.attr[0]].result]
             if instr.op is ops.LOAD and instr.attr[0] in filled
@@ -133,13 +140,6 @@ def _nests(reductions: Sequence[Reduction]) -> list[list[Reduction]]:
     for r in reductions:
         by_vars.setdefault(r.vars, []).append(r)
     return list(by_vars.values())
-
-
-def inner_values(instr: Instr) -> list[Instr]:
-    """The values that an instruction's index expressions contain."""
-    index = instr.attr[1] if instr.op is ops.LOAD else instr.attr
-    found: list[Instr] = index.computed() if instr.op in (ops.LOAD, INDEX) else []
-    return found
 
 
 def _ordered(stores: Sequence[Store], sources: Callable[[Instr], list[Instr]]) -> list[Instr]:

@@ -48,7 +48,13 @@ class Header:
 
 
 class Frame(Protocol):
-    """A kernel under construction: its loops, its reduction variables and its scratch memory."""
+    """A kernel under construction: its loops, its reduction variables and its scratch memory.
+
+    Optional: ``loop_until(name, extent, limit, lanes, resume)`` is ``loop`` of kind serial that may
+    end at ``limit``, an int64 value with one lane (eager: an array) that may be anything. What
+    stands in the loop changes nothing from there on, so that a loop with lanes may end with a
+    whole step. Without it such loops run to their extent.
+    """
 
     def loop(self, name: str, extent: int, kind: str, lanes: int, resume: bool) -> Iterator[Any]:
         """Open a loop, yield its index (an int64 value, lanes 1), close it when resumed.

@@ -53,12 +53,12 @@ class Writer:
         self._floor = 0  # nothing is written further out than this block
 
     @contextmanager
-    def loop(self, var: Var, kind: str = "serial") -> Iterator[Index]:
+    def loop(self, var: Var, kind: str = "serial", limit: Instr | None = None) -> Iterator[Index]:
         """Write the body of a loop, whose index is given. A serial loop of one step is none."""
         if var.extent == 1 and kind not in ("grid", "local"):
             yield constant(0)
             return
-        made = Loop(var, kind)
+        made = Loop(var, kind, limit=limit)
         self._blocks.append(_Block(made.body, self._blocks[-1].vars | {var}))
         yield variable(var)
         self._blocks.pop()
@@ -252,7 +252,8 @@ class Copy:
             if isinstance(stmt, Instr):
                 self.known[stmt] = self._one(stmt)
             elif isinstance(stmt, Loop):
-                with self.writer.loop(stmt.var, stmt.kind):
+                limit = None if stmt.limit is None else self.value(stmt.limit)
+                with self.writer.loop(stmt.var, stmt.kind, limit):
                     self.block(stmt.body)
             elif isinstance(stmt, Store):
                 self.store(stmt)

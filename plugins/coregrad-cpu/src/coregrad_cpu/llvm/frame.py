@@ -219,6 +219,21 @@ class Frame:
             self._ends[name] = extent // lanes * lanes  # known without asking the loop
         self._weight = outside
 
+    def loop_until(
+        self, name: str, extent: int, limit: str, lanes: int, resume: bool
+    ) -> Iterator[str]:
+        """A serial loop that ends with the step that reaches ``limit``."""
+        whole = extent // lanes * lanes
+        stop = self.call("i64", "llvm.smin.i64", ("i64", limit), ("i64", str(extent)))
+        if lanes > 1:
+            stop = self.op(f"and i64 {self.op(f'add i64 {stop}, {lanes - 1}')}, {-lanes}")
+            stop = self.call("i64", "llvm.smin.i64", ("i64", stop), ("i64", str(whole)))
+        start = self._ends[name] if resume else 0
+        outside, self._weight = self._weight, self._weight * max(1, extent // lanes)
+        yield from self._count_from(name, start, stop, lanes)
+        self._ends[name] = whole
+        self._weight = outside
+
     def _grid_loop(self, name: str, extent: int, lanes: int, resume: bool) -> Iterator[str]:
         """Chunks are cut at multiples of ``step``, so only the last one has a remainder."""
         if lanes > 1:

@@ -1,0 +1,219 @@
+"""Loops that end where a mask leaves nothing to fold: never a value that another loop would give.
+
+The oracle is NumPy. Whether a loop has a limit is read off the kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from coregrad import Tensor, dtypes, engine, planner
+from coregrad.errors import VerifyError
+from coregrad.ir import build, split
+from coregrad.ir.graph import Node
+from coregrad.ir.groups import layout
+from coregrad.ir.kernel import Kernel, Loop, walk
+from coregrad.ir.schedule import schedule
+from coregrad.ir.target import Limits
+from coregrad.ir.verify import verify_kernel
+
+INF = float("inf")
+cases = settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+def floats(*shape: int, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def limits(kernels: Sequence[Kernel]) -> list[Loop]:
+    """The loops that may end early."""
+    loops = (s for k in kernels for s in walk(k.body) if isinstance(s, Loop))
+    return [loop for loop in loops if loop.limit is not None]
+
+
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch) -> list[Kernel]:
+    """Every kernel that is compiled from here on."""
+    made: list[Kernel] = []
+    original = planner._step
+
+    def shown(kernel: Kernel, *rest: Any) -> Any:
+        made.append(kernel)
+        return original(kernel, *rest)
+
+    monkeypatch.setattr(engine, "_plans", {})
+    monkeypatch.setattr(planner, "_step", shown)
+    return made
+
+
+def kept(x: Tensor, n: Tensor, value: float, shift: int = 0, dtype: Any = "int64") -> Tensor:
+    """``x`` where the place along the last axis is below ``n``."""
+    places = Tensor.arange(x.shape[-1], device=x.device).cast(dtype) + shift
+    return x.where(places < n, value)
+
+
+FOLDS: dict[str, tuple[float, Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "sum": (0.0, lambda x: x.sum(-1), lambda x: x.sum(-1)),
+    "prod": (1.0, lambda x: x.prod(-1), lambda x: x.prod(-1)),
+    "amax": (-INF, lambda x: x.amax(-1), lambda x: x.max(-1, initial=-np.inf)),
+    "argmax": (-INF, lambda x: x.argmax(-1), lambda x: x.argmax(-1) if x.shape[-1] else 0),
+}
+
+
+@pytest.mark.parametrize("name", FOLDS)
+@cases
+@given(length=st.integers(2, 150), n=st.integers(-3, 160), rows=st.integers(1, 4), data=st.data())
+def test_a_masked_fold_is_the_fold_of_what_is_kept(
+    device: str, name: str, length: int, n: int, rows: int, data: st.DataObject
+) -> None:
+    neutral, ours, numpys = FOLDS[name]
+    shift = data.draw(st.sampled_from([0, 1, -2]))
+    x = floats(rows, length) * np.float32(0.5)
+    end = Tensor(n, device=device).realize()
+    got = ours(kept(Tensor(x, device=device), end, neutral, shift)).numpy()
+    there = x[:, : max(0, min(length, n - shift))].astype(np.float64)
+    np.testing.assert_allclose(got, np.broadcast_to(numpys(there), rows), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", FOLDS)
+def test_such_a_loop_has_a_limit(device: str, kernels: list[Kernel], name: str) -> None:
+    neutral, ours, _ = FOLDS[name]
+    n = Tensor(5, device=device).realize()
+    ours(kept(Tensor(floats(3, 40), device=device), n, neutral)).realize()
+    assert len(limits(kernels)) == 1
+
+
+def test_a_product_ends_where_both_factors_are_masked(device: str, kernels: list[Kernel]) -> None:
+    a, b = floats(4, 50), floats(50, 3, seed=1)
+    a[:, 20:], b[20:] = np.nan, np.inf
+    n = Tensor(20, device=device).realize()
+    rows = kept(Tensor(a, device=device), n, 0.0)
+    columns = kept(Tensor(b.T.copy(), device=device), n, 0.0)
+    kernels.clear()
+    got = (rows @ columns.T).numpy()
+    np.testing.assert_allclose(got, a[:, :20] @ b[:20], rtol=1e-4, atol=1e-5)
+    assert len(limits(kernels)) == 1
+
+
+def test_zero_times_infinity_is_still_nan(device: str, kernels: list[Kernel]) -> None:
+    """With one factor masked the other one counts: no loop may end early."""
+    a, b = floats(4, 50), floats(50, 3, seed=1)
+    b[30] = np.inf
+    n = Tensor(20, device=device).realize()
+    got = (kept(Tensor(a, device=device), n, 0.0) @ Tensor(b, device=device)).numpy()
+    assert np.isnan(got).all()
+    assert limits(kernels) == []
+
+
+def test_a_mask_with_another_value_is_no_end(device: str, kernels: list[Kernel]) -> None:
+    x = floats(3, 40)
+    n = Tensor(5, device=device).realize()
+    got = kept(Tensor(x, device=device), n, 2.0).sum(-1).numpy()
+    np.testing.assert_allclose(got, x[:, :5].sum(-1) + 70, rtol=1e-5)
+    assert limits(kernels) == []
+
+
+def test_results_that_nobody_looks_at_are_not_summed(device: str, kernels: list[Kernel]) -> None:
+    a, b = floats(2, 30), floats(2, 12, 30, seed=1)
+    n = Tensor(4, device=device).realize()
+    products = (Tensor(a, device=device).unsqueeze(1) * Tensor(b, device=device)).sum(-1)
+    got = kept(products, n, -1.0).numpy()
+    wanted = np.einsum("ij,ikj->ik", a, b)
+    wanted[:, 4:] = -1
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+    assert len(limits(kernels)) == 1
+
+
+def test_a_result_that_is_used_without_the_mask_too_is_summed(
+    device: str, kernels: list[Kernel]
+) -> None:
+    x = floats(2, 12, 30)
+    n = Tensor(4, device=device).realize()
+    total = Tensor(x, device=device).sum(-1)
+    got = (kept(total, n, 0.0) + total).numpy()
+    wanted = x.sum(-1)
+    wanted[:, :4] *= 2
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+    assert limits(kernels) == []
+
+
+@pytest.mark.parametrize("n", [2**63 - 1, -(2**63), 2**62])
+def test_ends_beyond_all_indices_wrap_nowhere(device: str, n: int) -> None:
+    x = floats(3, 70)
+    for shift in (0, -2, 3):
+        end = Tensor(n, device=device).realize()
+        got = kept(Tensor(x, device=device), end, 0.0, shift).sum(-1).numpy()
+        np.testing.assert_allclose(got, x.sum(-1) if n > 0 else np.zeros(3), rtol=1e-4, atol=1e-5)
+
+
+def test_ends_of_narrow_and_unsigned_dtypes(device: str) -> None:
+    x = floats(2, 300)
+    for dtype, n in (("int8", 100), ("uint8", 200), ("uint64", 2**64 - 1), ("int16", 7)):
+        end = Tensor(np.array(n, dtype), device=device).realize()
+        places = np.arange(300).astype(dtype)
+        got = kept(Tensor(x, device=device), end, 0.0, dtype=dtype).sum(-1).numpy()
+        wanted = np.where(places < np.array(n, dtype), x, 0).sum(-1)
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_softmax_that_keeps_its_powers_fills_all_of_its_row(device: str) -> None:
+    x = floats(3, 40)
+    n = Tensor(9, device=device).realize()
+    got = kept(Tensor(x, device=device), n, -INF).softmax(-1).numpy()
+    powers = np.exp(x[:, :9].astype(np.float64))
+    np.testing.assert_allclose(got[:, :9], powers / powers.sum(-1, keepdims=True), rtol=1e-5)
+    assert (got[:, 9:] == 0).all()
+
+
+# ---- as data -------------------------------------------------------------------------------------
+
+
+def masked_sum(rows: int, length: int) -> Node:
+    """The sum along rows of what stands before a number that is loaded."""
+    x = build.buffer("x", dtypes.float32, (rows, length))
+    n = build.expand(build.buffer("n", dtypes.int32, (1,)), (length,))
+    there = build.lt(build.iota(length, dtypes.int32), n)
+    there = build.expand(build.reshape(there, (1, length)), (rows, length))
+    return build.reduce("add", build.where(there, x, build.const_like(x, 0)), (1,))
+
+
+def kernel_of(root: Node, device: Limits) -> Kernel:
+    (task,) = schedule(split.split([root]), device, {})
+    verify_kernel(task.kernel, device)
+    return task.kernel
+
+
+SIMPLE = Limits(frozenset(dtypes.ALL))
+
+
+def test_a_kernel_prints_where_its_loops_may_end() -> None:
+    kernel = kernel_of(masked_sum(4, 100), SIMPLE)
+    assert "for r0 in 100 until %2:" in str(kernel)
+    assert "%2 = cast int32 int64 %0" in str(kernel)
+
+
+def test_devices_of_many_threads_keep_the_limit_of_loops_that_one_of_them_walks() -> None:
+    kernel = kernel_of(masked_sum(1000, 20), Limits(frozenset(dtypes.ALL), threads=256))
+    (loop,) = limits([layout(kernel, Limits(frozenset(dtypes.ALL), threads=256))])
+    assert loop.var.extent == 20
+
+
+def test_a_limit_that_is_not_there_or_no_int64_is_refused() -> None:
+    kernel = kernel_of(masked_sum(4, 100), SIMPLE)
+    (loop,) = limits([kernel])
+    (load, *_) = [s for s in kernel.body if getattr(s, "op", None) is not None]
+    loop.limit, right = load, loop.limit
+    with pytest.raises(VerifyError, match="limit of dtype int32"):
+        verify_kernel(kernel)
+    kernel.body.remove(right)
+    loop.limit = right
+    with pytest.raises(VerifyError, match="the limit of loop r0 is not defined here"):
+        verify_kernel(kernel)
