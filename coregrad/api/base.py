@@ -164,6 +164,7 @@ class TensorBase:
     _history: Node | None = None
     _hooks: tuple[Callable[[Any], Any], ...] = ()
     _grad: Self | None = None
+    _is_data: bool = False  # what .data gave, and nothing else since
 
     def __init__(
         self,
@@ -247,6 +248,7 @@ class TensorBase:
         The new value is differentiable where one of them has requires_grad=True; otherwise it is
         a value without history, like that of a new tensor.
         """
+        self._check_name(name)
         self._check_value(name, node)
         flags = [self._requires_grad]
         for other in others:
@@ -269,6 +271,15 @@ class TensorBase:
             self._node = self._as_leaf(node)
         self._count_link()
         return self
+
+    def _check_name(self, name: str) -> None:
+        """An in-place method on ``w.data`` would change a value that nobody has a name for."""
+        if self._is_data:
+            raise GradientError(
+                f"{name}: .data is a value of its own here, so this would leave the tensor it was "
+                "taken from as it is; write `with no_grad(): w.method_(...)`, or `w.data = ...`; "
+                "for a copy to change, take w.detach().clone()"
+            )
 
     def _check_value(self, name: str, node: Node) -> None:
         """In-place methods keep dtype and shape."""
@@ -663,10 +674,17 @@ class TensorBase:
     def data(self) -> Self:
         """The value alone, computed: ``total += loss.data`` keeps no graph.
 
-        >>> Tensor([1.0], requires_grad=True).data.requires_grad
-        False
+        Assigning to it (also ``w.data -= step``) gives this tensor the value. An in-place method on
+        it raises GradientError: in PyTorch it changes the tensor, where views alias.
+
+        >>> w = Tensor([1.0], requires_grad=True)
+        >>> w.data -= 0.5
+        >>> w.data.tolist(), w.data.requires_grad
+        ([0.5], False)
         """
-        return self.detach().realize()
+        value = self.detach().realize()
+        value._is_data = True
+        return value
 
     @data.setter
     def data(self, value: TensorBase) -> None:
@@ -684,6 +702,7 @@ class TensorBase:
         ([10.0, 20.0], [1.0, 2.0])
         """
         other = value if isinstance(value, TensorBase) else self._given("assign", value)
+        self._check_name("assign")
         self._check_device("assign", other)
         self._check_value("assign", other.node)
         if engine.resolve(self.node).op is ops.BUFFER:  # computed since the last update

@@ -125,6 +125,7 @@ def _in_place(name: str) -> Callable[[T, Any], T]:
     def method(self: T, other: Any) -> T:
         if not isinstance(other, OPERANDS):
             return NotImplemented  # type: ignore[no-any-return]
+        self._is_data = False  # Python binds the result to the name or attribute on the left
         result: T = getattr(self, name)(other)
         return result
 

@@ -278,6 +278,25 @@ class Random(Creation):
             self.shape, dtype=kind, device=self.device, requires_grad=requires_grad
         )
 
+    def uniform_(self, low: float = 0.0, high: float = 1.0) -> Self:
+        """Take numbers uniform in [low, high) as the new values; no gradient passes.
+
+        >>> x = Tensor.zeros(3).uniform_(5, 6)
+        >>> ((x >= 5) & (x < 6)).all().item()
+        True
+        """
+        drawn = self.uniform(*self.shape, low=low, high=high, dtype=self.dtype, device=self.device)
+        return self._update("uniform_", drawn.node)
+
+    def normal_(self, mean: float = 0.0, std: float = 1.0) -> Self:
+        """Take normal numbers as the new values; no gradient passes.
+
+        >>> Tensor.zeros(3).normal_(5, 0).tolist()
+        [5.0, 5.0, 5.0]
+        """
+        drawn = self.normal(*self.shape, mean=mean, std=std, dtype=self.dtype, device=self.device)
+        return self._update("normal_", drawn.node)
+
     def bernoulli(self) -> Self:
         """1 with the probability that stands in each place of this tensor, else 0.
 

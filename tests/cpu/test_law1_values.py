@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coregrad import Tensor, no_grad
+from coregrad.errors import GradientError
 
 CHANGES = {
     "add_": lambda t: t.add_(1),
@@ -163,3 +164,35 @@ def test_any_sequence_of_updates_is_what_numpy_copies_would_be(operations, reali
     seen.append((x, a))
     for ours, theirs in seen:
         np.testing.assert_array_equal(ours.numpy(), theirs)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: data.sub_(1.0),
+        lambda data: data.zero_(),
+        lambda data: data.copy_(Tensor([5.0, 6.0])),
+        lambda data: data.normal_(),
+        lambda data: data.assign(Tensor([5.0, 6.0])),
+        lambda data: data.__setitem__(0, 5.0),
+    ],
+)
+def test_an_in_place_method_on_data_is_an_error_as_it_would_change_nothing(change):
+    w = Tensor([1.0, 2.0], requires_grad=True)
+    with pytest.raises(GradientError, match=r"\.data is a value of its own"):
+        change(w.data)
+    assert w.tolist() == [1.0, 2.0]
+
+
+def test_operators_in_place_on_data_change_the_tensor_or_the_name():
+    w = Tensor([1.0, 2.0], requires_grad=True)
+    w.data -= 0.5
+    assert w.tolist() == [0.5, 1.5]
+    assert w.requires_grad
+    total = w.data
+    total += 1
+    total.mul_(2)
+    assert (total.tolist(), w.tolist()) == ([3.0, 5.0], [0.5, 1.5])
+    copy = w.data.clone()
+    copy.zero_()
+    assert (copy.tolist(), w.tolist()) == ([0.0, 0.0], [0.5, 1.5])

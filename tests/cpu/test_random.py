@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from coregrad import Tensor, dtypes
+from coregrad import Tensor, dtypes, no_grad
 from coregrad.api.threefry import GENERATOR
 from coregrad.errors import CoregradError, DTypeError, ShapeError
 
@@ -237,3 +237,16 @@ def test_an_empty_draw_takes_its_place_in_the_sequence():
     Tensor.manual_seed(0)
     Tensor.rand(5)
     assert Tensor.rand(2).tolist() == after
+
+
+def test_numbers_in_place_are_those_of_the_functions_and_keep_the_flag():
+    for method, function in (("uniform_", Tensor.uniform), ("normal_", Tensor.normal)):
+        Tensor.manual_seed(4)
+        wanted = function(2, 3).tolist()
+        Tensor.manual_seed(4)
+        w = Tensor.zeros(2, 3, requires_grad=True)
+        with no_grad():
+            assert getattr(w, method)() is w
+        assert (w.tolist(), w.requires_grad) == (wanted, True)
+    with pytest.raises(DTypeError, match="int32"):
+        Tensor([1], dtype="int32").normal_()
