@@ -19,7 +19,7 @@ from weakref import ref
 
 import numpy as np
 
-from coregrad import config, dtypes, plugins
+from coregrad import config, dtypes, holders, plugins
 from coregrad.dtypes import DType
 from coregrad.errors import CaptureError, IndexRangeError, UnsupportedOp
 from coregrad.expression import Expression, resolve
@@ -49,6 +49,15 @@ class Storage:
         self._device = plugins.open_device(device).device
         self.raw = self._device.allocate(nbytes) if nbytes else None
         self._copies: dict[str, Storage] = {}
+
+    @classmethod
+    def taken_from(cls, other: Storage) -> Storage:
+        """The memory of another storage, which nobody may use any more."""
+        made = cls.__new__(cls)
+        made.device, made.nbytes, made._device = other.device, other.nbytes, other._device
+        made.raw, other.raw = other.raw, None
+        made._copies = {}
+        return made
 
     def on(self, device: str) -> Storage:
         """These bytes in the memory of ``device``.
@@ -311,7 +320,12 @@ def _compute(nodes: Sequence[Node], device: str) -> None:
         realize(nodes, device)  # copies have buffers now: look again
         return
     _known(expression.leaves)
-    _run(*planned(expression, roots, device), expression, roots, device)
+    plan, blocks = planned(expression, roots, device)
+    spare: frozenset[int] = frozenset()
+    if plan.donors:
+        tops = [*nodes, *(owner.node for owner in companions)]
+        spare = holders.spare_leaves(tops, roots, expression)
+    _run(plan, blocks, expression, roots, device, spare)
     for owner in companions:
         _settle(owner.node)
 
@@ -363,8 +377,10 @@ def _run(
     expression: Expression,
     roots: Sequence[Node],
     device: str,
+    spare: frozenset[int],
 ) -> None:
     active = plugins.open_device(device)
+    donors = donations(plan, spare)
     held: list[Storage | None] = [leaf.on(device) for leaf in expression.leaves]
     held += blocks
     base = len(held)
@@ -376,7 +392,10 @@ def _run(
         for slot in step.operands:
             storage = held[slot]
             if storage is None:
-                storage = held[slot] = Storage(device, plan.sizes[slot - base])
+                if slot in donors:
+                    storage = take_over(held, slot, donors[slot])
+                else:
+                    storage = held[slot] = Storage(device, plan.sizes[slot - base])
             buffers.append(storage.raw)
         launch(step, buffers, active, debug)
         for slot in step.frees:
@@ -387,6 +406,26 @@ def _run(
         root.buffer = build.buffer(storage, root.dtype, root.shape)
     if debug >= 1:
         _print(f"{device}: {len(plan.steps)} kernels for {len(roots)} results")
+
+
+def donations(plan: Plan, spare: frozenset[int]) -> dict[int, int]:
+    """Which leaf's memory each result takes over, of the leaves that nobody needs any more."""
+    left = set(spare)
+    out: dict[int, int] = {}
+    for slot, leaves in plan.donors.items():
+        found = next((leaf for leaf in leaves if leaf in left), None)
+        if found is not None:
+            out[slot] = found
+            left.remove(found)
+    return out
+
+
+def take_over(held: list[Storage | None], slot: int, leaf: int) -> Storage:
+    """Let a result have the memory of a leaf; its kernel reads the leaf from there."""
+    donor = held[leaf]
+    assert donor is not None
+    made = held[slot] = held[leaf] = Storage.taken_from(donor)
+    return made
 
 
 def launch(step: Step, buffers: list[Any], active: plugins.Active, debug: int) -> None:

@@ -36,6 +36,7 @@ class Expression:
     """
 
     def __init__(self, device: str):
+        self.device = device
         self.order: list[Node] = []
         self.number: dict[Node, int] = {}
         self.sources: dict[Node, list[Node]] = {}

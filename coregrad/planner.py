@@ -20,6 +20,7 @@ from coregrad.ir import (
     emit,
     formula,
     graph,
+    inplace,
     kernel,
     legalize,
     loops,
@@ -56,6 +57,7 @@ class Plan:
     blocks: list[DType]  # dtypes of the blocks of numbers and open constants
     results: list[int]  # the slot of each root
     error: int | None  # the slot of the error word
+    donors: dict[int, list[int]]  # results, and leaves whose memory each could take over
 
 
 def compile_expression(
@@ -193,7 +195,8 @@ def _assemble(
             steps.append(_step(task.kernel, operands, active))
     results = [slot(_unviewed(t)) if math.prod(t.shape) else -1 for t in targets]
     _plan_frees(steps, base, {*results, error})
-    return Plan(steps, sizes, blocks, results, error)
+    donors = {} if error is not None else _donors(tasks, steps, results, base - len(blocks), active)
+    return Plan(steps, sizes, blocks, results, error, donors)
 
 
 def _step(made: kernel.Kernel, operands: list[int], active: plugins.Active) -> Step:
@@ -260,6 +263,34 @@ def _plan_frees(steps: Sequence[Step], base: int, kept: set[int | None]) -> None
             if slot >= base and slot not in kept and slot not in seen:
                 step.frees.append(slot)
             seen.add(slot)
+
+
+def _donors(
+    tasks: Sequence[Task], steps: Sequence[Step], results: Sequence[int], leaves: int, active: Any
+) -> dict[int, list[int]]:
+    """For each result the leaves whose memory its kernel could write it to: the last to read them.
+
+    None where indices are checked: an index out of range must leave everything as it was.
+    """
+    may_overwrite = getattr(active.device, "may_overwrite", None)
+    last = {slot: number for number, step in enumerate(steps) for slot in step.operands}
+    out: dict[int, list[int]] = {}
+    for number, (task, step) in enumerate(zip(tasks, steps, strict=True)):
+        if may_overwrite is None or step.eager or not may_overwrite(step.compiled):
+            continue
+        slots = dict(zip(task.kernel.params, step.operands, strict=False))  # a sort has one more
+        for param, inputs in inplace.overwritable(task.kernel).items():
+            able = [
+                slots[p]
+                for p in inputs
+                if slots[p] < leaves
+                and last[slots[p]] == number
+                and step.operands.count(slots[p]) == 1
+                and slots[p] not in results
+            ]
+            if able and slots[param] in results:
+                out[slots[param]] = able
+    return out
 
 
 def _print(text: str) -> None:

@@ -49,15 +49,21 @@ class Program:
         """Bytes that the temporaries take, all together."""
         return sum(self._layout.sizes)
 
-    def run(self, leaves: Sequence[Storage]) -> list[Storage]:
-        """One buffer per root, computed from these leaves.
+    @property
+    def donors(self) -> frozenset[int]:
+        """The leaves, by number, whose memory a result could take over."""
+        return frozenset(leaf for leaves in self.plan.donors.values() for leaf in leaves)
+
+    def run(self, leaves: Sequence[Storage], spare: frozenset[int] = frozenset()) -> list[Storage]:
+        """One buffer per root, computed from these leaves. Nobody may need the ``spare`` ones any
+        more: results are written over them where that is right.
 
         Raises IndexRangeError for an index out of range.
         """
         with engine.lock:
-            return self._run(leaves)
+            return self._run(leaves, spare)
 
-    def _run(self, leaves: Sequence[Storage]) -> list[Storage]:
+    def _run(self, leaves: Sequence[Storage], spare: frozenset[int]) -> list[Storage]:
         plan, device = self.plan, self.device
         held: list[Storage | None] = [*(s.on(device) for s in leaves), *self._blocks]
         held += [None] * len(plan.sizes)
@@ -65,8 +71,12 @@ class Program:
             self._arena = [Storage(device, size) for size in self._layout.sizes]
         for slot, place in self._layout.places.items():
             held[slot] = self._arena[place]
+        donors = engine.donations(plan, spare)
         for slot in self._layout.fresh:
-            held[slot] = Storage(device, plan.sizes[slot - self._base])
+            if slot not in donors:
+                held[slot] = Storage(device, plan.sizes[slot - self._base])
+        for slot, leaf in donors.items():
+            engine.take_over(held, slot, leaf)
         engine.clear_error(plan, held, self._active)
         self._launch(held)
         engine.raise_index_errors(plan, held, self.expression, self._active)

@@ -167,6 +167,11 @@ class Device:
             else:
                 self.pool.run(runlist)
 
+    def may_overwrite(self, compiled: Compiled) -> bool:
+        """Whether an output may be the buffer of an input that is read at the same index only:
+        always, since no text promises LLVM that buffers are apart."""
+        return True
+
     def replay(self, launches: Sequence[Launch]) -> Replay:
         """These launches, of numbered buffers, as an object that runs all in one native call."""
         return Replay(self.pool, launches)
