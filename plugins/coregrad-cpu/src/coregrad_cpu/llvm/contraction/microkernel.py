@@ -8,6 +8,7 @@ no prologue and no epilogue.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -39,6 +40,7 @@ class Tile:
         return max(1, min(UNROLL, MAX_BODY // (len(self.rows) * self.vectors)))
 
 
+@functools.lru_cache(maxsize=256)  # many shapes are cut into the same tiles
 def text(name: str, tile: Tile) -> str:
     """``void @name(i64 count, ptr rows, ptr table, ptr panel, ptr sums, i1 more)``.
 
