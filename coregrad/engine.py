@@ -347,7 +347,9 @@ def planned(
         if entry.general is None:
             entry.general = _compile(expression, roots, device, open_floats=True)
         plan = entry.general
-    return plan, [_block(expression, dtype, device) for dtype in plan.blocks]
+    if len(plan.stored) < len(plan.tables):
+        plan.stored = [_in_memory(t.numbers, t.dtype, device) for t in plan.tables]
+    return plan, [*(_block(expression, dtype, device) for dtype in plan.blocks), *plan.stored]
 
 
 def _block(expression: Expression, dtype: DType, device: str) -> Storage:
@@ -360,12 +362,17 @@ def _block(expression: Expression, dtype: DType, device: str) -> Storage:
     key = device, dtype, bits
     found = _blocks.get(key)
     if found is None or found._device is not plugins.open_device(device).device:
-        words = np.array(bits, f"uint{dtype.bits}")
-        found = _blocks[key] = Storage(device, words.nbytes)
-        found._device.copy_in(found.raw, _bytes(words))
+        found = _blocks[key] = _in_memory(bits, dtype, device)
         if len(_blocks) > BLOCKS:
             del _blocks[next(iter(_blocks))]
     return found
+
+
+def _in_memory(bits: Sequence[int], dtype: DType, device: str) -> Storage:
+    words = np.array(bits, f"uint{dtype.bits}")
+    made = Storage(device, words.nbytes)
+    made._device.copy_in(made.raw, _bytes(words))
+    return made
 
 
 # ---- running -----------------------------------------------------------------------------------

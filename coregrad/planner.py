@@ -9,7 +9,7 @@ import functools
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from coregrad import config, dtypes, plugins
@@ -29,6 +29,7 @@ from coregrad.ir import (
     split,
     verify,
 )
+from coregrad.ir.alike import Table, alike
 from coregrad.ir.graph import Node
 from coregrad.ir.schedule import Task, schedule
 
@@ -50,7 +51,8 @@ class Step:
 
 @dataclass(eq=False)
 class Plan:
-    """The compiled form of a structure. Slots: leaves, then blocks of numbers, then temporaries."""
+    """The compiled form of a structure. Slots: leaves, then blocks of numbers and tables, then
+    temporaries."""
 
     steps: list[Step]
     sizes: list[int]  # bytes of each temporary
@@ -58,6 +60,8 @@ class Plan:
     results: list[int]  # the slot of each root
     error: int | None  # the slot of the error word
     donors: dict[int, list[int]]  # results, and leaves whose memory each could take over
+    tables: list[Table]  # of the kernels that serve several places
+    stored: list[Any] = field(default_factory=list)  # the tables in memory; the engine's
 
 
 def compile_expression(
@@ -103,8 +107,12 @@ def compile_expression(
     if config.debug() >= 5:
         for task in tasks:
             _print(f"{task.kernel.name}: {task.outputs} from {task.sources}")
+    made_alike = alike([task.kernel for task in tasks], limits.max_buffers)
+    for task, (shared, _) in zip(tasks, made_alike, strict=True):
+        task.kernel = shared
     first = len(expression.leaves) + len(blocks)
-    return _assemble(tasks, targets, slots, first, blocks, active)
+    tables = [table for _, table in made_alike]
+    return _assemble(tasks, tables, targets, slots, first, blocks, active)
 
 
 class _Slot:
@@ -152,12 +160,17 @@ def _unviewed(node: Node) -> Node:
 
 def _assemble(
     tasks: Sequence[Task],
+    tables: Sequence[Table | None],
     targets: Sequence[Node],
     slots: dict[Any, int],
-    base: int,
+    first: int,
     blocks: list[DType],
     active: plugins.Active,
 ) -> Plan:
+    kept = list(dict.fromkeys(table for table in tables if table is not None))
+    table_slots = {table: first + i for i, table in enumerate(kept)}
+    base = first + len(kept)
+    known: dict[kernel.Kernel, Step] = {}
     place: dict[Node, int] = {}
     sizes: list[int] = []
     error: int | None = None
@@ -171,13 +184,14 @@ def _assemble(
             sizes.append(math.prod(node.shape) * node.dtype.itemsize)
         return place[node]
 
-    for task in tasks:
+    for task, table in zip(tasks, tables, strict=True):
         if task.initial is not None:
             place[task.outputs[0]] = slot(task.initial)
         sources = iter(task.sources)
         outputs = iter(task.outputs)
         operands: list[int] = []
-        for param in task.kernel.params:
+        params = task.kernel.params if table is None else task.kernel.params[:-1]
+        for param in params:
             if param.role == "error":
                 if error is None:
                     error = base + len(sizes)
@@ -185,6 +199,8 @@ def _assemble(
                 operands.append(error)
             else:
                 operands.append(slot(next(sources if param.role == "in" else outputs)))
+        if table is not None:
+            operands.append(table_slots[table])
         if task.kernel.sort is not None:
             operands.append(base + len(sizes))
             program, scratch = _own_sort(task.kernel.sort, active)
@@ -192,11 +208,14 @@ def _assemble(
             _show_kernel(task.kernel)
             steps.append(_rendered(task.kernel, program, operands, active))
         else:
-            steps.append(_step(task.kernel, operands, active))
+            if task.kernel not in known:
+                known[task.kernel] = _step(task.kernel, operands, active)
+            steps.append(replace(known[task.kernel], operands=operands, frees=[]))
     results = [slot(_unviewed(t)) if math.prod(t.shape) else -1 for t in targets]
     _plan_frees(steps, base, {*results, error})
-    donors = {} if error is not None else _donors(tasks, steps, results, base - len(blocks), active)
-    return Plan(steps, sizes, blocks, results, error, donors)
+    leaves = first - len(blocks)
+    donors = {} if error is not None else _donors(tasks, steps, results, leaves, active)
+    return Plan(steps, sizes, blocks, results, error, donors, kept)
 
 
 def _step(made: kernel.Kernel, operands: list[int], active: plugins.Active) -> Step:
