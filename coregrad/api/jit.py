@@ -10,6 +10,7 @@ anew. A captured function is never stale.
 from __future__ import annotations
 
 import functools
+import math
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -48,6 +49,7 @@ class Jit(Generic[P, R]):
     def __init__(self, function: Callable[P, R], roots: dict[str, Any] | None = None) -> None:
         functools.update_wrapper(self, function)
         self._function = function
+        self._name = getattr(function, "__qualname__", type(function).__name__)
         self._roots = {"": function} if roots is None else roots
         self._captures: dict[Any, list[_Capture]] = {}
         self._bound: weakref.WeakKeyDictionary[Any, Jit[..., R]] = weakref.WeakKeyDictionary()
@@ -95,10 +97,6 @@ class Jit(Generic[P, R]):
         used = [found[0] for found in self._captures.values() if found]
         return used[-1].kernels if used else 0
 
-    @property
-    def _name(self) -> str:
-        return getattr(self._function, "__qualname__", type(self._function).__name__)
-
 
 def jit(function: Callable[P, R]) -> Jit[P, R]:
     """Capture ``function`` on its first call, then replay its kernels, with memory planned.
@@ -139,8 +137,15 @@ class _Arguments:
         self.variables: dict[Variable, int] = {}
         self._numbers: dict[int, int] = {}
         parts: list[Any] = [enabled_flag.get()]
-        self._describe(f"{name}(", args, parts)
-        self._describe(f"{name}(", kwargs, parts)
+        path = f"{name}("
+        parts.append(len(args))
+        for i, value in enumerate(args):
+            if isinstance(value, TensorBase):
+                parts.append(self._tensor(value))
+            else:
+                self._describe(f"{path}[{i}]", value, parts)
+        if kwargs:
+            self._describe(path, kwargs, parts)
         self.key = tuple(parts)
 
     def _describe(self, path: str, value: Any, parts: list[Any]) -> None:
@@ -446,6 +451,8 @@ class _Capture:
             made = None if gradient is None else self._described(gradient, devices)
             plan.gradients.append((source, made))
         self._sources = list(recorder.sources.values())
+        self._guards = {flag: self._guard(flag) for flag in (True, None)}
+        self._no_gradient = _NoGradient(name)
         devices |= {s.tensor.device for s in self._sources if s.tensor is not None}
         if len(devices) > 1:
             raise CaptureError(f"jit: {name} works on {', '.join(sorted(devices))}; use one device")
@@ -511,12 +518,13 @@ class _Capture:
         for tensor, alias in zip(call.tensors, self._aliases, strict=True):
             if (id(tensor) if id(tensor) in self._state else None) != alias:
                 return False  # an argument that is, or was, state as well
-        if any((s.now(call)._grad is None) is not none for s, none in self._grads):
-            return False
-        if not self._reach.is_same():
-            return False
-        now = (s.now(call)._requires_grad for s in self._sources)
-        return all(a is b for a, b in zip(now, self._flags, strict=True))
+        for source, was_none in self._grads:
+            if (source.now(call)._grad is None) is not was_none:
+                return False
+        for source, flag in zip(self._sources, self._flags, strict=True):
+            if source.now(call)._requires_grad is not flag:
+                return False
+        return self._reach.is_same()
 
     def replay(self, call: _Arguments) -> Any:
         """Launch the kernels for these arguments, write the state, make the results."""
@@ -588,17 +596,22 @@ class _Capture:
         result._node = node
         result.device = self.device
         result._requires_grad = flag
-        if flag is not False:
-            result._node = self._guarded(node, flag, tensors)
+        guard = self._guards.get(flag)
+        if guard is not None:
+            result._node = build.custom(node, [tensors[guard].node], self._no_gradient)
         return result
 
-    def _guarded(self, node: Node, flag: Flag, tensors: dict[_Source, TensorBase]) -> Node:
-        """A result that asks for a gradient says that there is none, instead of giving none."""
-        alike = [t for t in tensors.values() if t._requires_grad is flag and t.node.op is ops.LEAF]
-        if not alike:
-            return node
-        smallest = min(alike, key=lambda t: t.numel())
-        return build.custom(node, [smallest.node], _NoGradient(self._name))
+    def _guard(self, flag: Flag) -> _Source | None:
+        """The smallest tensor that could ask for a gradient as results with this flag do. They
+        hang on it, and say that there is no gradient instead of giving none."""
+        alike = [
+            s
+            for s in self._sources
+            if s.tensor is not None
+            and s.tensor._requires_grad is flag
+            and s.stand_in.op is ops.LEAF
+        ]
+        return min(alike, key=lambda s: math.prod(s.stand_in.shape), default=None)
 
 
 class _NoGradient:

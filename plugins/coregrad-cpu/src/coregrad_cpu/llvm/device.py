@@ -162,7 +162,7 @@ class Device:
         record, runlist = compiled.plan(grid)
         with self.pool.lock:
             compiled.arguments[: compiled.buffers] = [buffer.address for buffer in buffers]
-            if runlist.length == 1 and record.chunks == 1:
+            if runlist.length == 1 and record.chunks == 1:  # one call less than the pool's way
                 compiled.call(compiled.pointer, 0, record.grid)
             else:
                 self.pool.run(runlist)
