@@ -689,6 +689,10 @@ class Network(Loss):
         [[[1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0]]]
         """
         name = "scaled_dot_product_attention"
+        attended = getattr(key, "_attended_by", None)
+        if attended is not None:  # a key whose length varies
+            out: Self = attended(self, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+            return out
         values = self._same(self._like(name, value))
         keys = self._same(self._like(name, key))
         if enable_gqa:

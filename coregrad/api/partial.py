@@ -40,6 +40,7 @@ class PartialTensor(Tensor):
     """What ``x[:n]`` is, where n is a variable. Its shape names the variable.
 
     It takes arithmetic, ``@`` with tensors and others of its kind, ``softmax``, ``log_softmax``,
+    (as key and value) ``scaled_dot_product_attention``,
     ``sum``, ``mean``, ``amax``, ``amin``, ``argmax``, the pointwise functions, and ``transpose``,
     ``permute``, ``unsqueeze``. Folding the varying axis away gives a plain tensor. ``numpy()`` and
     ``tolist()`` give the elements that are there. Everything else raises ShapeError.
@@ -201,6 +202,7 @@ class PartialTensor(Tensor):
     abs = _pointwise("abs")
     square = _pointwise("square")
     float = _pointwise("float")
+    float_at_least = _pointwise("float_at_least")
 
     # ---- folding -------------------------------------------------------------------------------
 
@@ -302,6 +304,19 @@ class PartialTensor(Tensor):
         [[21.0]]
         """
         return _product(self, other)
+
+    def _attended_by(
+        self, query: Any, value: Any, mask: Any, dropout: Any, causal: bool, scale: Any, gqa: bool
+    ) -> Any:
+        """Attention to these keys, of which only so many are there."""
+        if mask is not None or dropout or causal or gqa:
+            raise ShapeError(
+                f"scaled_dot_product_attention: keys of shape {self.shape}, whose number varies, "
+                "take no attn_mask, dropout_p, is_causal or enable_gqa; write the steps out"
+            )
+        factor = query.shape[-1] ** -0.5 if scale is None else float(scale)
+        scores = query.float_at_least() @ self.float_at_least().transpose(-2, -1) * factor
+        return scores.softmax(-1).cast(query.dtype) @ value
 
     # ---- shapes --------------------------------------------------------------------------------
 

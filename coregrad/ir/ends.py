@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 
 from coregrad import dtypes
 from coregrad.ir import ops
-from coregrad.ir.index import Var
+from coregrad.ir.graph import Node
+from coregrad.ir.index import Index, Var, variable
 from coregrad.ir.kernel import INDEX, RESULT, Accumulator, Instr
 from coregrad.ir.lower import Evaluation, Reduction
 from coregrad.ir.ops import Op
@@ -23,14 +24,19 @@ class Ends:
     """What a kernel's masks say of its reductions. ``nest`` are reductions of one loop nest."""
 
     def __init__(self, found: Evaluation) -> None:
-        filling = found.rows or found.running  # loops that also leave something behind
-        masks = [] if filling else [i for i in found.instrs if _is_mask(i)]
+        masks = [] if found.running else [i for i in found.instrs if _is_mask(i)]
         self._order = masks
         self._wanted = _wanted(found) if masks else {}
+        self._rows: dict[Node, list[Instr]] = {}  # what is read of the row that a reduction fills
+        for row in found.rows:
+            reads = [i for i in found.instrs if i.op is ops.LOAD and i.attr[0] is row.array]
+            self._rows.setdefault(row.cache.by, []).extend(reads)
 
     def gates(self, nest: Sequence[Reduction]) -> list[Instr]:
         """Masks outside of which nobody looks at the results, known before the loops begin."""
         if not self._order:
+            return []
+        if any(r.node in self._rows for r in nest):
             return []
         common = frozenset.intersection(*(self._wanted.get(r.result, NOTHING) for r in nest))  # type: ignore[arg-type]
         free = frozenset[Var].intersection(*(r.free for r in nest))
@@ -49,15 +55,34 @@ class Ends:
             end = [whole, none, _made(ops.WHERE, (mask, whole, none))]
             ends[used[0]] = _smaller(ends.get(used[0]), end)
         for mask in (c for c in self._order if c in folded):
-            index, bound = mask.args
-            ((var, step), *others), shift = index.attr.terms, -index.attr.const
-            room = shift <= 0 or bound.dtype is not dtypes.int64  # in which a sum may wrap
-            if var in used and step == 1 and not others and room:
-                ends[var] = _smaller(ends.get(var), _shifted(bound, shift))
+            index, bound = mask.args[0].attr, mask.args[1]
+            for var in used:
+                rest = variable(var) - index  # of what is left for the variable below the bound
+                room = rest.hi <= 0 or bound.dtype is not dtypes.int64  # in which no sum wraps
+                alone = index.coefficient(var) == 1 and rest.vars.isdisjoint(used)
+                if alone and room and self._leaves_enough(nest, mask):
+                    ends[var] = _smaller(ends.get(var), _shifted(bound, rest))
         if any(r.acc.kind == "argmax" for r in nest):  # which has no answer for nothing
             one = _const(1)
             ends = {v: [*end, one, _made(ops.MAX, (end[-1], one))] for v, end in ends.items()}
         return ends
+
+    def _leaves_enough(self, nest: Sequence[Reduction], mask: Instr) -> bool:
+        """Whether of the rows that a nest fills only what the mask keeps is looked at."""
+        reads = [read for r in nest for read in self._rows.get(r.node, ())]
+        return all(
+            any(_is_alike(c, read.attr[1], mask) for c in self._wanted.get(read, ()))
+            for read in reads
+        )
+
+
+def _is_alike(condition: Instr, place: Index, mask: Instr) -> bool:
+    """Whether a condition says of ``place`` what the mask says of a loop's variable."""
+    if not _is_mask(condition):
+        return False
+    index, own = condition.args[0].attr, mask.args[0].attr
+    same = condition.args[1] is mask.args[1] and index.const == own.const
+    return same and len(own.terms) == 1 and index.terms == place.terms and place.const == 0
 
 
 def inner_values(instr: Instr) -> list[Instr]:
@@ -109,7 +134,8 @@ def _wanted(found: Evaluation) -> dict[Instr, frozenset[Instr]]:
         wanted[value] = wanted[value] & where if value in wanted else where
 
     values = {r.acc: r.values for r in found.reductions}
-    for store in (*found.stores, *found.error_stores):
+    filled = [row.store for row in found.rows if row.store is not None]
+    for store in (*found.stores, *found.error_stores, *filled):
         for value in (store.value, store.gate, *store.index.computed()):
             if value is not None:
                 want(value, NOTHING)
@@ -173,16 +199,18 @@ def _made(op: Op, args: tuple[Instr, ...]) -> Instr:
     return Instr(op, dtype, args, None, frozenset[Var]().union(*(a.vars for a in args)))
 
 
-def _shifted(bound: Instr, shift: int) -> list[Instr]:
+def _shifted(bound: Instr, shift: Index) -> list[Instr]:
     """``bound + shift`` as an int64."""
     made: list[Instr] = []
     if bound.dtype is not dtypes.int64:
         bound = Instr(ops.CAST, dtypes.int64, (bound,), bound.dtype)
         made.append(bound)
-    if shift or not made:
-        amount = _const(shift)
-        made += [amount, _made(ops.ADD, (bound, amount))]
-    return made
+    if made and shift.is_const and shift.const == 0:
+        return made
+    amount = Instr(INDEX, dtypes.int64, (), shift, shift.vars)
+    if shift.is_const:
+        amount = _const(shift.const)
+    return [*made, amount, _made(ops.ADD, (bound, amount))]
 
 
 def _smaller(a: list[Instr] | None, b: list[Instr]) -> list[Instr]:

@@ -267,8 +267,6 @@ def row_caches(found: Evaluation, kernel: Kernel, limits: Limits) -> tuple[lower
     """Costly values that the kernel computes twice along a row and could keep in scratch memory."""
     if not found.reductions or not found.output_vars or found.error_stores or found.running:
         return ()
-    if any(isinstance(s, Loop) and s.limit is not None for s in walk(kernel.body)):
-        return ()  # a loop that ends early fills no row
     if any(
         s.lanes > 1 and any(isinstance(t, Loop) for t in s.body)
         for s in walk(kernel.body)

@@ -164,6 +164,37 @@ def test_ends_of_narrow_and_unsigned_dtypes(device: str) -> None:
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("n", [0, 1, 17, 1000, 1024])
+def test_sums_of_columns_in_blocks_of_rows_end_too(
+    device: str, kernels: list[Kernel], n: int
+) -> None:
+    x = floats(1024, 300)
+    x[n:] = np.nan
+    end = Tensor(n, device=device).realize()
+    there = Tensor.arange(1024, device=device).reshape(1024, 1) < end
+    got = Tensor(x, device=device).where(there, 0.0).sum(0).numpy()
+    np.testing.assert_allclose(got, x[:n].astype(np.float64).sum(0), rtol=1e-3, atol=1e-4)
+    (loop,) = limits(kernels)
+    assert loop.var.extent < 1024
+
+
+def test_powers_kept_in_a_row_that_ends_are_read_no_further(
+    device: str, kernels: list[Kernel]
+) -> None:
+    """The sum of powers and their product with something else, both up to n."""
+    x, y = floats(3, 40), floats(3, 40, seed=1)
+    for n in (1, 7, 16, 40):
+        end = Tensor(n, device=device).realize()
+        data, other = Tensor(x, device=device), Tensor(y, device=device)
+        top = kept(data, end, -INF).amax(-1, True)
+        powers = kept((data - top).exp(), end, 0.0)
+        got = (kept(powers / powers.sum(-1, True), end, 0.0) * kept(other, end, 0.0)).sum(-1)
+        p = np.exp(x[:, :n].astype(np.float64))
+        wanted = (p / p.sum(-1, keepdims=True) * y[:, :n]).sum(-1)
+        np.testing.assert_allclose(got.numpy(), wanted, rtol=1e-4, atol=1e-5)
+    assert len(limits(kernels)) >= 2
+
+
 def test_softmax_that_keeps_its_powers_fills_all_of_its_row(device: str) -> None:
     x = floats(3, 40)
     n = Tensor(9, device=device).realize()

@@ -287,6 +287,31 @@ def test_gradients_pass_through_a_part(device: str) -> None:
         np.testing.assert_allclose(parameter.grad.numpy(), wanted, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_attention_to_keys_whose_number_varies(device: str, dtype: str) -> None:
+    q, k, v = floats(2, 3, 4), floats(2, 8, 4, seed=1), floats(2, 8, 5, seed=2)
+    k[:, 6:], v[:, 6:] = np.nan, np.inf
+    keys, values = (Tensor(x, device=device).cast(dtype) for x in (k, v))
+    query = Tensor(q, device=device).cast(dtype)
+
+    @jit
+    def attend(query: Tensor, n: Any) -> Tensor:
+        return query.scaled_dot_product_attention(keys[:, :n], values[:, :n])
+
+    for i in (1, 4, 6):
+        scores = np.exp(np.einsum("bqd,bkd->bqk", q, k[:, :i].astype(np.float64)) / 2)
+        wanted = scores / scores.sum(-1, keepdims=True) @ v[:, :i]
+        got = attend(query, N.bind(i))
+        assert got.dtype is query.dtype
+        tolerance = 1e-4 if dtype == "float32" else 1e-2
+        np.testing.assert_allclose(got.float().numpy(), wanted, rtol=tolerance, atol=tolerance)
+    assert attend.captures == 1
+    with pytest.raises(ShapeError, match="take no attn_mask"):
+        query.scaled_dot_product_attention(keys[:, : N.bind(3)], values, is_causal=True)
+    with pytest.raises(ShapeError, match="are of one length"):
+        query.scaled_dot_product_attention(keys[:, : N.bind(3)], values)
+
+
 def test_numbers_stand_in_arithmetic(device: str) -> None:
     x = floats(4)
     table: list[tuple[Callable[[Any, Any], Any], Callable[[Any, int], Any]]] = [
