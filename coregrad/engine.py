@@ -91,6 +91,10 @@ class Owner(Protocol):
         """The graph node that is its value now."""
 
     @property
+    def unreported(self) -> Node:
+        """The same, looked at by the engine: a function that is being captured does not use it."""
+
+    @property
     def device(self) -> str:
         """The canonical name of its device."""
 
@@ -129,7 +133,7 @@ def _waiting() -> list[Owner]:
     waiting: dict[int, tuple[ref[Owner], Owner]] = {}
     for reference in _owners:
         owner = reference()
-        if owner is not None and resolve(owner.node).op is not ops.BUFFER:
+        if owner is not None and resolve(owner.unreported).op is not ops.BUFFER:
             waiting[id(owner)] = reference, owner
     _owners[:] = [reference for reference, _ in waiting.values()]
     _swept = len(_owners)

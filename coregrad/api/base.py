@@ -309,6 +309,11 @@ class TensorBase:
             node = self._settled(node, node.buffer)
         return node
 
+    @property
+    def unreported(self) -> Node:
+        """:attr:`node`, without telling a capture of a use."""
+        return self.node if capture.recorder is None else self._node
+
     def _settled(self, node: Node, buffer: Node) -> Node:
         """A computed value that has no history lets go of the graph that computed it."""
         if self._requires_grad is False:

@@ -192,7 +192,7 @@ def test_a_cat_of_many_parts(device: str) -> None:
 
 class Waiting:
     def __init__(self, node: Node, device: str):
-        self.node = node
+        self.node = self.unreported = node
         self.device = device
 
 

@@ -566,3 +566,17 @@ def test_engine_records_launches_of_replays():
         assert len(engine.launches) == f.kernels
     finally:
         engine.launches = None
+
+
+def test_a_capture_takes_in_no_tensor_that_only_the_engine_looks_at():
+    unrelated = Tensor(array(8)) * 3
+
+    def f(x):
+        engine._waiting()  # as happens now and then when tensors are made
+        return x * 2
+
+    captured = jit(f)
+    captured(Tensor(array(8)))
+    made = next(iter(captured._captures.values()))[0]
+    assert len(made._sources) == 1
+    np.testing.assert_array_equal(unrelated.numpy(), array(8) * 3)
