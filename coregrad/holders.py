@@ -69,6 +69,8 @@ def spare_leaves(
     A tensor that detaches its value lets the graph beneath go when that is there; all others, and
     whoever else holds a node of it, may ask again for what stands under it.
     """
+    if not any(_let_go_by(top) for top in tops):
+        return frozenset()
     known = _known_references(tops, roots, expression)
     nodes = list(known)
     found = references(nodes)
@@ -95,13 +97,12 @@ def spare_leaves(
     )
 
 
-def _let_go_by(top: Node) -> Iterator[Node]:
-    """The markers down to the one that detaches; nothing if there is none."""
+def _let_go_by(top: Node) -> list[Node]:
+    """The markers down to the one that detaches; none if there is no such."""
     chain = [top]
     while chain[-1].op in ops.MARKERS and chain[-1].op is not ops.DETACH:
         chain.append(chain[-1].src[0])
-    if chain[-1].op is ops.DETACH:
-        yield from chain
+    return chain if chain[-1].op is ops.DETACH else []
 
 
 def _below(node: Node) -> Sequence[Node]:

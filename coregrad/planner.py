@@ -33,6 +33,9 @@ from coregrad.ir.alike import Table, alike
 from coregrad.ir.graph import Node
 from coregrad.ir.schedule import Task, schedule
 
+# A result of fewer bytes gets new memory: to ask who holds the old one would cost more.
+WORTH_ASKING = 1 << 16
+
 
 @dataclass(eq=False)
 class Step:
@@ -287,7 +290,8 @@ def _plan_frees(steps: Sequence[Step], base: int, kept: set[int | None]) -> None
 def _donors(
     tasks: Sequence[Task], steps: Sequence[Step], results: Sequence[int], leaves: int, active: Any
 ) -> dict[int, list[int]]:
-    """For each result the leaves whose memory its kernel could write it to: the last to read them.
+    """For each large result the leaves whose memory its kernel could write it to, being the last to
+    read them.
 
     None where indices are checked: an index out of range must leave everything as it was.
     """
@@ -307,7 +311,8 @@ def _donors(
                 and step.operands.count(slots[p]) == 1
                 and slots[p] not in results
             ]
-            if able and slots[param] in results:
+            large = param.size * param.dtype.itemsize >= WORTH_ASKING
+            if able and large and slots[param] in results:
                 out[slots[param]] = able
     return out
 

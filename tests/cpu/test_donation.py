@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coregrad import Tensor, engine, jit, nn, no_grad, plugins
+from coregrad import Tensor, engine, jit, nn, no_grad, planner, plugins
 from coregrad.errors import IndexRangeError
 from coregrad.ir import inplace, kernel
 
@@ -24,6 +24,13 @@ Mode = Callable[[Callable[..., Any]], Callable[..., Any]]
 def mode(request: pytest.FixtureRequest) -> Mode:
     """As it is, and captured."""
     return request.param
+
+
+@pytest.fixture(autouse=True)
+def _small_ones_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small results are no exception here: plans are made anew, and none is kept."""
+    monkeypatch.setattr(planner, "WORTH_ASKING", 0)
+    monkeypatch.setattr(engine, "_plans", {})
 
 
 class Memory:
@@ -91,19 +98,19 @@ def test_adam_over_ten_million_parameters_makes_no_second_copy(mode: Mode, memor
 def test_every_optimiser_writes_over_its_parameters_and_state(
     make: Callable[..., Any], mode: Mode, memory: Memory
 ) -> None:
-    p = tensor(values(5000)).requires_grad_(True)
+    p = tensor(values(20_000)).requires_grad_(True)
     optim = make([p])
     step = mode(optim.step)
-    p.grad = tensor(values(5000, seed=1))
+    p.grad = tensor(values(20_000, seed=1))
     step()
     before = memory.asked
     for _ in range(3):
         step()
-    assert memory.asked - before < 4 * 5000
+    assert memory.asked - before < 4 * 20_000
 
 
 def test_an_assigned_elementwise_value_takes_the_old_ones_place(mode: Mode, memory: Memory) -> None:
-    a = values(3000)
+    a = values(20_000)
     x = tensor(a)
 
     @mode
@@ -248,6 +255,16 @@ def test_an_index_out_of_range_leaves_the_state_as_it_was() -> None:
     np.testing.assert_array_equal(x.numpy(), before)
     step(tensor(np.zeros(6, np.int64)))
     np.testing.assert_allclose(x.numpy(), before * 2 + table.numpy()[0], rtol=1e-6)
+
+
+def test_what_is_small_is_not_worth_asking(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner, "WORTH_ASKING", 4 * 100)
+    for count, taken in ((99, False), (100, True)):
+        x = tensor(values(count))
+        memory.taken = 0
+        x.assign(x * 2 - 1)
+        x.realize()
+        assert bool(memory.taken) is taken
 
 
 # ---- updates that read elsewhere -----------------------------------------------------------------
