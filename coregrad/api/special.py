@@ -954,11 +954,14 @@ def _tail_factor(a: Node) -> Node:
 
 
 def _falling_square(a: Node, factor: float) -> Node:
-    """exp(-factor*a*a), factor a power of two; a*a in two parts, or its rounding would show."""
+    """exp(-factor*a*a), factor a power of two: what is lost in rounding the square is made good."""
     head = _head(a)
-    rest = build.mul(build.sub(a, head), build.add(a, head))
-    main = build.exp(_mul(build.mul(head, head), -factor))
-    return build.mul(main, build.exp(_mul(rest, -factor)))
+    main = _mul(build.mul(head, head), -factor)  # exact
+    rest = _mul(build.mul(build.sub(a, head), build.add(a, head)), -factor)
+    square = build.add(main, rest)
+    lost = build.sub(rest, build.sub(square, main))
+    power = build.exp(square)
+    return build.add(power, build.mul(power, lost))
 
 
 def _far(a: Node, end: float) -> Node:

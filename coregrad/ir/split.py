@@ -79,9 +79,14 @@ def _split_reduction(node: Node) -> Node:
         return build.const(neutral(kind, node.dtype), node.dtype, node.shape)
     if kind == "argmax":
         return node
-    columns = _walks_columns(x, axes) and not is_product_sum(node)
-    if columns and length >= 4 * ROWS and length * results >= FAR:
-        return _two_stages(x, kind, axes, max(2, length // ROWS))
+    if length >= 4 * ROWS and length * results >= FAR and not is_product_sum(node):
+        if _walks_columns(x, axes):
+            return _two_stages(x, kind, axes, max(2, length // ROWS))
+        if len(axes) == 1 and _lies_in_columns(x, axes[0]):
+            (axis,) = axes
+            others = (a for a in range(len(x.shape)) if a != axis)
+            x = build.permute(x, (axis, *others))
+            return _two_stages(x, kind, (0,), max(2, length // ROWS))
     worth = length >= 2 * BLOCK and results < FEW and length * results >= 8 * BLOCK
     if worth or (length >= LONG and kind == "add"):
         return _two_stages(x, kind, axes, max(2, min(512, length // BLOCK)))
@@ -93,6 +98,37 @@ def _walks_columns(x: Node, axes: Sequence[int]) -> bool:
     result then reads far apart; a few rows at a time are read as they lie."""
     last = len(x.shape) - 1
     return last not in axes and x.shape[last] >= 64
+
+
+def _lies_in_columns(x: Node, summed: int) -> bool:
+    """The same of values that stand otherwise in memory: a matrix of which a product with a vector
+    adds up the rows."""
+    axis = _neighbours(x)
+    return axis is not None and axis != summed and x.shape[axis] >= 64
+
+
+def _neighbours(x: Node) -> int | None:
+    """The axis along which the elements of a stored matrix stand side by side, as far as an
+    expression of one such and of repeated values is easily followed down to it."""
+    axes = list(range(len(x.shape)))  # for each axis of the node, which one of x it is
+    node = x
+    while node.op is not ops.BUFFER:
+        below = [s for s in node.src if s.op not in (ops.EXPAND, ops.CONST)]
+        if len(below) != 1:
+            return None
+        if node.op is ops.PERMUTE:
+            axes = [axis for _, axis in sorted(zip(node.arg, axes, strict=True))]
+        elif node.op is ops.RESHAPE:
+            kept = [a for a, n in zip(axes, node.shape, strict=True) if n != 1]
+            if [n for n in node.shape if n != 1] != [n for n in below[0].shape if n != 1]:
+                return None
+            left = iter(kept)
+            axes = [next(left) if n != 1 else -1 for n in below[0].shape]
+        elif node.op not in ops.ELEMENTWISE and node.op is not ops.CONTIGUOUS:
+            return None
+        (node,) = below
+    wide = [a for a, n in zip(axes, node.shape, strict=True) if n != 1]
+    return wide[-1] if wide else None
 
 
 def _two_stages(x: Node, kind: str, axes: Sequence[int], wanted: int) -> Node:
