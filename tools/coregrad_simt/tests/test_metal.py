@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from coregrad_simt import __main__ as command
 from coregrad_simt import report
 from coregrad_simt.errors import CompileError, Fault, MissingTool
 from coregrad_simt.fakes import metalcompute
@@ -233,3 +235,19 @@ def test_right_address_spaces_are_accepted(clang: str) -> None:
 def test_wrong_address_spaces_are_refused(clang: str, text: str) -> None:
     with pytest.raises(CompileError):
         spaces.check(HEAD + text)
+
+
+def test_many_texts_are_looked_at_together_and_the_wrong_one_is_named(
+    clang: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Though their kernels have one name."""
+    right = HEAD + PINNED + MAP.format("o[i] = x[i];")
+    for name in ("a", "b", "d"):
+        (tmp_path / f"{name}.metal").write_text(right)
+    assert command.main(["spaces", str(tmp_path)]) == 0
+    (tmp_path / "c.metal").write_text(HEAD + MAP.format("float *p = o; p[i] = 1;"))
+    assert command.main(["spaces", str(tmp_path)]) == 1
+    said = capsys.readouterr().out
+    assert said.count(".metal: ") == 1
+    assert "c.metal: " in said
+    assert "of 4 texts" in said

@@ -22,7 +22,7 @@ from coregrad_simt.cuda import ptxas
 from coregrad_simt.errors import CompileError, MissingTool
 from coregrad_simt.metal import spaces
 
-BATCH = 50  # texts that NVRTC is given at a time
+BATCH = 50  # texts that a compiler is given at a time
 SHARED_BYTES = 48 << 10  # what a block has on every architecture without opting in
 
 
@@ -64,14 +64,24 @@ def _report(path: Path) -> int:
 def _spaces(folder: Path) -> int:
     wrong = 0
     paths = sorted(folder.glob("*.metal"))
-    for path in paths:
+    for i in range(0, len(paths), BATCH):
+        part = paths[i : i + BATCH]
         try:
-            spaces.check(path.read_text())
-        except CompileError as error:
-            wrong += 1
-            print(f"{path.name}: {error}")
+            spaces.check(spaces.together([path.read_text() for path in part]))
+        except CompileError:  # one of them is at fault
+            wrong += sum(_space(path) for path in part)
     print(f"address spaces of {len(paths)} texts looked at by {spaces.clang()}: {wrong} wrong")
     return 1 if wrong or not paths else 0
+
+
+def _space(path: Path) -> bool:
+    """Whether something is wrong with one text, which is told."""
+    try:
+        spaces.check(path.read_text())
+    except CompileError as error:
+        print(f"{path.name}: {error}")
+        return True
+    return False
 
 
 def _cubins(asked: argparse.Namespace) -> int:
