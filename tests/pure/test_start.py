@@ -117,7 +117,7 @@ def test_a_failed_check_fails_the_command_after_the_tests_have_run(
     assert start.run_tests(["-q"]) == 1
     assert ran[:3] == ["-m ruff check .", "-m ruff format --check .", "-m mypy"]
     assert "lint_imports" in ran[3]
-    assert ran[4:] == ["-m pytest -q"]
+    assert ran[4:] == ["-m pytest -n auto --maxprocesses 8 --dist loadfile -q"]
     assert capsys.readouterr().err.splitlines()[-1] == "failed before the tests: mypy"
     monkeypatch.setattr(start, "run_python", lambda *arguments: 0)
     assert start.run_tests([]) == 0

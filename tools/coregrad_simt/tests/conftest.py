@@ -26,11 +26,16 @@ def missing(error: Exception) -> None:
     pytest.skip(str(error))
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        if "COREGRAD_SIMT_CACHE" not in os.environ:
-            patch.setenv("COREGRAD_SIMT_CACHE", str(tmp_path_factory.mktemp("simt")))
+@pytest.fixture(scope="session")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The cache of all these tests."""
+    return os.environ.get("COREGRAD_SIMT_CACHE") or str(tmp_path_factory.mktemp("simt"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cache(kept: str) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:  # tests of other folders may run in between
+        patch.setenv("COREGRAD_SIMT_CACHE", kept)
         yield
 
 
