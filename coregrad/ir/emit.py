@@ -31,10 +31,11 @@ from coregrad.ir.kernel import (
     Stmt,
     Store,
     Update,
+    conjuncts,
     walk,
 )
 from coregrad.ir.legalize import needs
-from coregrad.ir.ops import CONST, LOAD
+from coregrad.ir.ops import CONST, LOAD, WHERE
 from coregrad.ir.target import Frame, Header, Hooks, Limits
 
 Value: TypeAlias = tuple[Any, bool]  # a backend's value, and whether it has lanes
@@ -76,7 +77,8 @@ class Bindings:
     ``indices`` gives loop variables their index, an int64 value with one lane. At most one
     variable, ``laned``, grows by 1 per lane: its index is that of lane 0, and ``aligned`` says
     that this is always a multiple of the lanes. ``values`` holds what instructions evaluate to,
-    with whether it has lanes: put a contraction's sum there under its RESULT.
+    with whether it has lanes: put a contraction's sum there under its RESULT. ``holds`` are gates
+    that are known to hold.
     """
 
     indices: dict[Var, Any]
@@ -87,6 +89,7 @@ class Bindings:
     outer: Bindings | None = None
     depth: int = 0
     parts: dict[Any, Any] = field(default_factory=dict)  # pieces of index arithmetic, spread values
+    holds: frozenset[Instr] = frozenset()
 
     def inside(self, indices: dict[Var, Any], lanes: int | None = None) -> Bindings:
         """The bindings of a block within this one."""
@@ -97,6 +100,7 @@ class Bindings:
             lanes=self.lanes if lanes is None else lanes,
             outer=self,
             depth=self.depth + 1,
+            holds=self.holds,
         )
 
     def chain(self) -> Iterator[Bindings]:
@@ -199,9 +203,20 @@ class Emitter:
         for lanes, resume in _passes(loop):
             for index in self._iterations(loop, lanes, resume, at):
                 inner = at.inside({loop.var: index})
+                inner.holds |= self._entered(loop, at)
                 if lanes > 1:
                     inner.laned, inner.lanes, inner.aligned = loop.var, lanes, True
                 self._block(loop.body, inner)
+
+    def _entered(self, loop: Loop, at: Bindings) -> frozenset[Instr]:
+        """The gates that hold inside a loop, which ends before it begins where they do not."""
+        limit = loop.limit
+        if limit is None or limit.op is not WHERE or self.hooks.style == "eager":
+            return frozenset()
+        gate, _, otherwise = limit.args
+        ends_at_once = otherwise.op is CONST and otherwise.attr == 0
+        exact = loop.lanes == 1 and at.lanes == 1 and hasattr(self.frame, "loop_until")
+        return frozenset(conjuncts(gate)) if exact and ends_at_once else frozenset()
 
     def _iterations(self, loop: Loop, lanes: int, resume: bool, at: Bindings) -> Iterator[Any]:
         """The loop's indices; only those before its limit, where the frame can end a loop early
@@ -305,7 +320,7 @@ class Emitter:
         buffer, position = instr.attr
         index, stride = self._index(position, at)
         gate, laned = None, stride != 0
-        if instr.args:
+        if instr.args and not conjuncts(instr.args[0]) <= at.holds:
             gate, gate_laned = self._evaluate(instr.args[0], at)
             laned = laned or gate_laned
             if laned:

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 from coregrad.dtypes import DType, from_bits
 from coregrad.ir.index import Index, Var
-from coregrad.ir.ops import CONST, LOAD, Op
+from coregrad.ir.ops import AND, CONST, LOAD, Op
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,6 +192,18 @@ def walk(body: list[Stmt]) -> Iterator[Stmt]:
         yield stmt
         if isinstance(stmt, Loop):
             yield from walk(stmt.body)
+
+
+def conjuncts(gate: Instr) -> set[Instr]:
+    """The gates that hold where a gate holds: what it is the conjunction of."""
+    parts, stack = set(), [gate]
+    while stack:
+        one = stack.pop()
+        if one.op is AND:
+            stack += one.args
+        else:
+            parts.add(one)
+    return parts
 
 
 def show(kernel: Kernel) -> str:

@@ -16,6 +16,7 @@ from hook_cases import Case, cases, problems, rounded
 from hypothesis import given
 from hypothesis import strategies as st
 from kernels import Builder, hooks_of
+from programs import source, spread
 
 from coregrad import dtypes
 from coregrad.activation import check_backend, check_frame
@@ -25,8 +26,10 @@ from coregrad.cstyle.value import RULES, computed
 from coregrad.dtypes import ALL, float32, float64, int32, int64, to_bits, uint8
 from coregrad.errors import CompileError, VerifyError
 from coregrad.hookspecs import Header, Limits
+from coregrad.ir import build
 from coregrad.ir.emit import emit
-from coregrad.ir.kernel import Kernel
+from coregrad.ir.kernel import Kernel, Loop, walk
+from coregrad.ir.schedule import schedule
 
 # Plain C: one item of the grid per call. Local memory and barriers it has none of.
 C = Words(
@@ -270,6 +273,24 @@ def test_a_grid_that_no_group_size_divides_is_asked_about() -> None:
 def test_an_exact_grid_has_a_good_group_size(extent: int) -> None:
     sizes = [n for n in range(1, 257) if extent % n == 0]
     assert splits(extent) == (extent <= 256 or sizes[-1] >= 64)
+
+
+def gradient_of_a_convolution() -> Kernel:
+    """The gradient by the input, whose taps meet an element or none, in blocks of registers."""
+    whole = (2, 32, 8, 12, 12, 3, 3)
+    grad, weights = source("g", 2, 32, 12, 12), source("w", 32, 8, 3, 3)
+    taps = build.mul(spread(grad, whole, (2, 5, 6)), spread(weights, whole, (0, 3, 4)))
+    summed = build.reduce("add", taps, (1,))
+    root = build.fold(build.fold(summed, 3, 14), 2, 14)
+    (task,) = schedule([root], replace(LIMITS, threads=64, fast_local=False), {})
+    return task.kernel
+
+
+def test_no_gate_stands_in_a_loop_that_it_keeps_from_beginning() -> None:
+    kernel = gradient_of_a_convolution()
+    assert any(s.limit is not None for s in walk(kernel.body) if isinstance(s, Loop))
+    assert " if %" in str(kernel)  # its loads have gates, for frames that run loops to their end
+    assert "? in" not in text_of(kernel)
 
 
 def test_names_that_c_keeps_for_itself_are_changed() -> None:

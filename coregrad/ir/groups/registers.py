@@ -7,10 +7,11 @@ registers; operands come from the caches. On a CPU this is what a hand-written k
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
+from coregrad import dtypes
 from coregrad.ir import ops
 from coregrad.ir.groups.strides import walks
 from coregrad.ir.groups.writer import Copy, Writer
@@ -102,16 +103,19 @@ def _sums(
     """
     acc = declared(writer, whole.acc, sides[0].size, sides[1].size)
     down, across = sides
-    vectors = walks(whole.b, across.var)
-    operands = _Operand(down, whole.a, True), _Operand(across, whole.b, vectors)
     *outer, last = whole.k
+    gates = _outer_gates(whole, frozenset((down.var, across.var, last)))
+    vectors = walks(whole.b, across.var)
+    operands = _Operand(down, whole.a, True, gates), _Operand(across, whole.b, vectors, gates)
     depth = _depth(last.extent) if any(one.is_staged for one in operands) else 1
     for one in operands:
         one.allocate(writer, depth)
     with ExitStack() as loops:
         steps = [(v, loops.enter_context(writer.loop(v))) for v in outer]
-        step = loops.enter_context(writer.loop(Var(last.name, last.extent // depth)))
         at = {**at, **dict(steps)}
+        steps_of_last = Var(last.name, last.extent // depth)
+        limit = _limit(writer, [Copy(writer, at).value(gate) for gate in gates], steps_of_last)
+        step = loops.enter_context(writer.loop(steps_of_last, limit=limit))
         for one in operands:
             one.fill(writer, {**at, last: step * depth}, last, depth)
         with writer.loop(Var("k", depth)) as k:
@@ -124,6 +128,24 @@ def _sums(
     return block
 
 
+def _outer_gates(whole: Contraction, inner: frozenset[Var]) -> list[Instr]:
+    """Gates of both operands that are the same for all of a block and of its innermost loop, as
+    where a filter's tap meets no element. (A gate of one operand alone leaves zeros, which times
+    infinity is NaN.)"""
+    gates = [set(one.args) if one.op is ops.LOAD else set() for one in (whole.a, whole.b)]
+    return [gate for gate in gates[0] & gates[1] if not gate.vars & inner]
+
+
+def _limit(writer: Writer, gates: Sequence[Instr], loop: Var) -> Instr | None:
+    """Where the loop ends: at once, if a gate does not hold."""
+    if not gates:
+        return None
+    ends = (writer.const(n, dtypes.int64) for n in (loop.extent, 0))
+    gate = writer.both(*gates)
+    assert gate is not None
+    return writer.instr(ops.WHERE, dtypes.int64, (gate, *ends))
+
+
 @dataclass(eq=False)
 class _Operand:
     """One operand of a block's products. What is more than a load is computed ahead for some steps
@@ -132,11 +154,13 @@ class _Operand:
     side: _Side
     value: Instr
     is_handy: bool  # no need to gather it from far apart
+    settled: Sequence[Instr]  # gates that hold wherever it is looked at
     stage: Array | None = None
 
     @property
     def is_staged(self) -> bool:
-        return not self.is_handy or self.value.op is not ops.LOAD or bool(self.value.args)
+        is_load = self.value.op is ops.LOAD and all(g in self.settled for g in self.value.args)
+        return not (self.is_handy and is_load)
 
     def allocate(self, writer: Writer, depth: int) -> None:
         if self.is_staged:

@@ -30,6 +30,7 @@ from coregrad.ir.kernel import (
     Stmt,
     Store,
     Update,
+    conjuncts,
 )
 from coregrad.ir.legalize import needs
 from coregrad.ir.ops import Op
@@ -55,7 +56,7 @@ class Writer:
     @contextmanager
     def loop(self, var: Var, kind: str = "serial", limit: Instr | None = None) -> Iterator[Index]:
         """Write the body of a loop, whose index is given. A serial loop of one step is none."""
-        if var.extent == 1 and kind not in ("grid", "local"):
+        if var.extent == 1 and kind not in ("grid", "local") and limit is None:
             yield constant(0)
             return
         made = Loop(var, kind, limit=limit)
@@ -139,7 +140,7 @@ class Writer:
         """The conjunction of gates; None is true."""
         total: Instr | None = None
         for gate in gates:
-            if total is None or gate is None or gate in _conjuncts(total):
+            if total is None or gate is None or gate in conjuncts(total):
                 total = total or gate
             else:
                 total = self.instr(ops.AND, dtypes.bool_, (total, gate))
@@ -149,7 +150,7 @@ class Writer:
         """``value`` where the gate holds. A load under that gate is 0 elsewhere by itself."""
         if gate is None:
             return value
-        gated = value.op is ops.LOAD and any(_conjuncts(gate) <= _conjuncts(a) for a in value.args)
+        gated = value.op is ops.LOAD and any(conjuncts(gate) <= conjuncts(a) for a in value.args)
         if gated and other == 0:
             return value
         args = (gate, value, self.const(other, value.dtype))
@@ -161,17 +162,6 @@ def _own_vars(op: Op, attr: Any) -> frozenset[Var]:
         used: frozenset[Var] = attr[1].vars
         return used
     return attr.vars if op is INDEX else frozenset()
-
-
-def _conjuncts(gate: Instr) -> set[Instr]:
-    parts, stack = set(), [gate]
-    while stack:
-        one = stack.pop()
-        if one.op is ops.AND:
-            stack += one.args
-        else:
-            parts.add(one)
-    return parts
 
 
 @dataclass(eq=False)
