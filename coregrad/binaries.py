@@ -41,6 +41,10 @@ class Binaries:
         """What names a text's binary: the hash of the text and of the version."""
         return _digest(f"{self.version}\n{text}".encode()).hex()
 
+    def has(self, key: str) -> bool:
+        """Whether there is a file for it, good or not."""
+        return self.folder is not None and self._file(self.folder, key).exists()
+
     def read(self, key: str) -> bytes | None:
         """The binary, if it is there and whole."""
         if self.folder is None:

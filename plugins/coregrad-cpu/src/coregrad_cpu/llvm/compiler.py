@@ -101,6 +101,11 @@ class Compiler:
         self._binaries.write(key, code)
         return code
 
+    def knows(self, text: str) -> bool:
+        """Whether the text's machine code is there already, in memory or on disk."""
+        key = self.key(text)
+        return key in self._loaded or self._binaries.has(key)
+
     def key(self, text: str) -> str:
         """What names a text's machine code: the text, the compiler's version and the processor."""
         return self._binaries.key(text)

@@ -14,12 +14,13 @@ import numpy as np
 from coregrad.dtypes import ALL, DType
 from coregrad.errors import VerifyError
 from coregrad.hookspecs import Limits
-from coregrad_cpu.llvm import sorting, target
+from coregrad_cpu.llvm import quick, sorting, target
 from coregrad_cpu.llvm.arena import Arena, Buffer
 from coregrad_cpu.llvm.compiler import Compiler, cache_folder
 from coregrad_cpu.llvm.frame import hints
 from coregrad_cpu.llvm.pool import Pool, Record, RunList
 from coregrad_cpu.llvm.processors import thread_count
+from coregrad_cpu.llvm.quick import Quick
 
 Launch: TypeAlias = "tuple[Compiled, Sequence[int], int]"  # a kernel, its buffers' numbers, grid
 
@@ -39,12 +40,8 @@ class Compiled:
 
     def __init__(self, text: str, compiler: Compiler, pool: Pool) -> None:
         known = hints(text)
-        phases = sorting.phases(text)
-        self._phases = [(compiler.address(text, name), grid) for name, grid in phases]
-        address = self._phases[0][0] if phases else compiler.address(text)
         self.text = text
-        self.address = address
-        self.call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
+        self._use(compiler)
         self.arguments = (ctypes.c_int64 * max(1, int(known["buffers"])))()
         self.buffers = int(known["buffers"])
         self.pointer = ctypes.addressof(self.arguments)
@@ -52,7 +49,20 @@ class Compiled:
         self._work = known["work"]
         self._grid = int(known.get("grid", 0))
         self._pool = pool
+        self.launches_left: int | None = None  # before code that was made in haste is made again
+
+    def _use(self, compiler: Compiler) -> None:
+        phases = sorting.phases(self.text)
+        self._phases = [(compiler.address(self.text, name), grid) for name, grid in phases]
+        self.address = self._phases[0][0] if phases else compiler.address(self.text)
+        kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+        self.call = kind(self.address)
         self._plans: dict[int, tuple[Record, RunList]] = {}
+
+    def optimise(self, compiler: Compiler) -> None:
+        """From now on be the code that this compiler makes; the old one stays loaded."""
+        self.launches_left = None
+        self._use(compiler)
 
     def records(self, arguments: int, grid: int) -> list[Record]:
         """A launch over ``grid`` iterations with the buffer addresses found at ``arguments``."""
@@ -109,6 +119,7 @@ class Device:
             host_memory=True,
         )
         self.compiler = Compiler(cache_folder())
+        self._quick: Quick | None = None
         self.threads = thread_count()
         self.pool = Pool(self.compiler, self.threads)
         self.arena = Arena()
@@ -143,9 +154,19 @@ class Device:
         """Machine code for a finished frame's text."""
         found = self._compiled.get(program)
         if found is None:
-            found = Compiled(program, self.compiler, self.pool)
-            self._compiled[program] = found
+            compiler = self._compiler_of(program)
+            found = self._compiled[program] = Compiled(program, compiler, self.pool)
+            if compiler is not self.compiler:
+                found.launches_left = quick.OFTEN
         return found
+
+    def _compiler_of(self, program: str) -> Compiler:
+        """The one that optimises, unless that is not worth while and has not been done before."""
+        if not quick.suffices(program) or self.compiler.knows(program):
+            return self.compiler
+        if self._quick is None:
+            self._quick = Quick(cache_folder())
+        return self._quick
 
     def sort(self, dtype: DType, rows: int, length: int, count: int) -> tuple[str, int] | None:
         """A program that sorts rows (see :class:`coregrad.hookspecs.Device`) and the bytes of
@@ -154,11 +175,13 @@ class Device:
         return None if made is None else (made.text, made.scratch)
 
     def assembly(self, program: str) -> str:
-        """The machine code of a text, as DEBUG=6 shows it."""
-        return self.compiler.assembly(program)
+        """The machine code of a text, as DEBUG=6 shows it: as it is when it is compiled now."""
+        return self._compiler_of(program).assembly(program)
 
     def launch(self, compiled: Compiled, buffers: Sequence[Buffer], grid: int) -> None:
         """Run a kernel: on this thread if it is small, else shared out in chunks."""
+        if compiled.launches_left is not None:
+            self._count(compiled)
         record, runlist = compiled.plan(grid)
         with self.pool.lock:
             compiled.arguments[: compiled.buffers] = [buffer.address for buffer in buffers]
@@ -167,6 +190,12 @@ class Device:
             else:
                 self.pool.run(runlist)
 
+    def _count(self, compiled: Compiled) -> None:
+        assert compiled.launches_left is not None
+        compiled.launches_left -= 1
+        if compiled.launches_left <= 0:
+            compiled.optimise(self.compiler)
+
     def may_overwrite(self, compiled: Compiled) -> bool:
         """Whether an output may be the buffer of an input that is read at the same index only:
         always, since no text promises LLVM that buffers are apart."""
@@ -174,6 +203,9 @@ class Device:
 
     def replay(self, launches: Sequence[Launch]) -> Replay:
         """These launches, of numbered buffers, as an object that runs all in one native call."""
+        for compiled, _, _ in launches:
+            if compiled.launches_left is not None:  # what is captured will be run often
+                compiled.optimise(self.compiler)
         return Replay(self.pool, launches)
 
     def synchronize(self) -> None:
@@ -204,6 +236,8 @@ def _at_fork_and_exit(device: Device) -> None:
         if found is not None:
             found.arena.reset_lock()
             found.compiler.reset_lock()
+            if found._quick is not None:
+                found._quick.reset_lock()
 
     def at_exit() -> None:
         found = alive()

@@ -28,6 +28,7 @@ from coregrad_cpu.llvm import words
 # Every kernel has this name and signature, so that equal programs have equal texts.
 ENTRY = "void @kernel(ptr %args, i64 %chunk0, i64 %chunk1)"
 CHUNK = 64  # a grid loop with lanes is cut at multiples of this many elements
+SMALL = 16384  # instructions of a whole launch that take less time than a few of compiling
 ZERO = "@zero"  # where a gated-off load reads its 0: 64 constant bytes
 
 
@@ -36,7 +37,8 @@ class Frame:
 
     ``work`` estimates the instructions of one grid iteration and ``step`` is the multiple at which
     the grid may be cut; both, with ``grid`` where the program's own grid is not the header's, are
-    written into the text's first line, from which the device divides a launch into chunks.
+    written into the text's first line, from which the device divides a launch into chunks, and
+    with them whether the whole launch is ``small``.
     """
 
     def __init__(self, header: Header, attributes: str = "") -> None:
@@ -332,8 +334,10 @@ class Frame:
         """The module's text: what is printed, hashed and compiled."""
         grid = "" if self.grid is None else f" grid={self.grid}"
         buffers = len(self.header.params)
+        iterations = self.header.grid if self.grid is None else self.grid
+        small = " small=1" if self.work * iterations < SMALL else ""
         parts = [
-            f"; coregrad buffers={buffers} step={self.step} work={self.work:.4g}{grid}",
+            f"; coregrad buffers={buffers} step={self.step} work={self.work:.4g}{grid}{small}",
             *sorted(self._globals),
             *sorted(f"declare {signature}" for signature in self._declared),
             *self._functions,
@@ -368,7 +372,7 @@ class Frame:
 
 
 def hints(text: str) -> dict[str, float]:
-    """What the first line of a finished text says: buffers, step, work and maybe grid."""
+    """What the first line of a finished text says: buffers, step, work, maybe grid and small."""
     first = text.partition("\n")[0]
     if not first.startswith("; coregrad "):
         raise VerifyError(
