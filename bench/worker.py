@@ -1,4 +1,4 @@
-"""One library and one workload in a process of its own, driven by run.py through JSON lines.
+"""One column and one workload in a process of its own, driven by run.py through JSON lines.
 
 ``check`` runs the first calls and writes their results to a folder; ``time`` repeats the step for
 a while and answers with the seconds of every call; the end of the input ends the process.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import resource
 import sys
 import time
 import traceback
@@ -16,44 +17,55 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
-from libraries import LIBRARIES, Library
+from libraries import COLUMNS, Library
 from workload import Results, Steady, Step, load
 
 
 class Worker:
     """A library, a workload and the step built from them."""
 
-    def __init__(self, library: str, workload: str, threads: int) -> None:
+    def __init__(self, column: str, workload: str, threads: int) -> None:
         made = load()[workload]
         assert isinstance(made, Steady)
         self.workload = made
-        self.library: Library = LIBRARIES[library](threads)
-        self.step: Step = made.build[library](self.library)
+        self.library: Library = COLUMNS[column](threads)
+        builder = made.builder(column, COLUMNS[column])
+        assert builder is not None
+        self.imported = peak_memory()
+        self.step: Step = builder(self.library)
 
     def check(self, folder: str) -> dict[str, Any]:
         """Run the first calls; their seconds, and the files that hold their results."""
         seconds, files = [], []
         last = self.workload.calls - 1
+        written = 0
         for call in range(self.workload.calls):
             start = time.perf_counter()
             results = self.step()
             seconds.append(time.perf_counter() - start)
             if call in (0, last) or self.workload.stateful:
-                files += self._save(results, Path(folder), call)
+                saved, written = self._save(results, Path(folder), call)
+                files += saved
             del results  # what is still held need not be computed again
         return {
             "version": self.library.version(),
             "first": seconds,
             "files": files,
             "kernels": self.library.kernels(self.step),
+            "bytes": [self.library.inputs, written],
+            **self.memory(),
         }
 
-    def _save(self, results: Results, folder: Path, call: int) -> list[str]:
-        names = []
+    def _save(self, results: Results, folder: Path, call: int) -> tuple[list[str], int]:
+        """The names of the files, and the size of the results."""
+        names, size = [], 0
         for i, result in enumerate(results):
-            names.append(f"{self.library.name}-{call}-{i}.npy")
-            np.save(folder / names[-1], self.library.array(result))
-        return names
+            names.append(f"{self.library.column}-{call}-{i}.npy")
+            array = self.library.array(result)
+            size += array.nbytes
+            view = self.workload.view
+            np.save(folder / names[-1], array if view is None else view(array))
+        return names, size
 
     def time(self, budget: float, least: int) -> dict[str, Any]:
         """The seconds of every call until the budget is used up."""
@@ -71,7 +83,25 @@ class Worker:
                 break
         wall = clock() - begun
         others = (_busy_cpus() - busy - (time.process_time() - own)) / wall
-        return {"seconds": seconds, "others": max(0.0, others)}
+        return {"seconds": seconds, "others": max(0.0, others), **self.memory()}
+
+    def memory(self) -> dict[str, float]:
+        """The largest memory so far beyond that after the import, and the latter; in MiB."""
+        return {"memory": peak_memory() - self.imported, "imported": self.imported}
+
+
+def peak_memory() -> float:
+    """The largest resident memory of this process so far, in MiB.
+
+    Linux's own count, since getrusage there starts from the peak of the process that forked.
+    """
+    try:
+        with open("/proc/self/status") as file:
+            found = next(line for line in file if line.startswith("VmHWM"))
+        return int(found.split()[1]) / 1024
+    except (OSError, StopIteration):
+        unit = 2**20 if sys.platform == "darwin" else 2**10
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
 
 def _busy_cpus() -> float:
@@ -104,12 +134,13 @@ def _reply(replies: TextIO, answer: dict[str, Any]) -> None:
 def main() -> int:
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a library prints must not get between the answers
-    library, workload, threads = sys.argv[1:]
+    column, workload, threads = sys.argv[1:]
     try:
-        _serve(Worker(library, workload, int(threads)), replies)
+        _serve(Worker(column, workload, int(threads)), replies)
     except Exception as error:  # the runner reports it in the row of this library
         traceback.print_exc()
-        _reply(replies, {"error": f"{type(error).__name__}: {error}"})
+        text = str(error).strip().splitlines()
+        _reply(replies, {"error": f"{type(error).__name__}: {text[0] if text else ''}"})
         return 1
     return 0
 

@@ -29,6 +29,7 @@ operation(
     [(1024, 1024)],
     sorted_pair,
     targets={"torch": 0.7},
+    bytes=0.0,
     make=distinct(1024, 1024),
 )
 operation(
@@ -37,6 +38,7 @@ operation(
     [(1024, 1024)],
     lambda _, x: x.argsort(-1),
     targets={"torch": 0.7},
+    bytes=0.0,
     make=distinct(1024, 1024),
 )
 operation(
@@ -45,6 +47,7 @@ operation(
     [(1, MILLION)],
     sorted_pair,
     targets={"torch": 0.7},
+    bytes=0.0,
     make=distinct(1, MILLION),
 )
 operation(
