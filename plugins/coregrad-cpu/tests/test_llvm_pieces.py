@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -100,3 +102,31 @@ def test_new_shapes_of_a_product_share_their_tiles_and_are_shown_whole(
     assert len({piece.name for piece in used}) * 2 < len(used)
     rests = [pieces.cut(text, compiler.key)[0] for text in texts]
     assert sum(map(len, rests)) * 2 < sum(map(len, texts))
+
+
+STALE = """
+import sys
+import subprocess
+import ctypes
+import sys
+from pathlib import Path
+from coregrad_cpu.llvm import pieces
+from coregrad_cpu.llvm.compiler import Compiler
+
+text, folder, suffix = Path(sys.argv[1]).read_text(), Path(sys.argv[2]), sys.argv[3]
+cut = pieces.cut
+pieces.cut = lambda text, named: cut(text, lambda body: named(body) + suffix)
+word, number = ctypes.c_int64, ctypes.c_double(16.0)
+function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, word, word)(Compiler(folder).address(text))
+function(ctypes.addressof(number), 0, 1)
+assert number.value == 2.0
+"""
+
+
+def test_code_on_disk_asks_for_no_function_by_a_name_of_another_version(tmp_path: Path) -> None:
+    """Where a function is missing the process ends."""
+    (tmp_path / "text").write_text(TEXT)
+    for suffix in ("old", "new"):
+        command = [sys.executable, "-c", STALE, str(tmp_path / "text"), str(tmp_path), suffix]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")

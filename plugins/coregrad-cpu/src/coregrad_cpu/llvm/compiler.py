@@ -9,6 +9,7 @@ import ctypes
 import ctypes.util
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,28 +68,28 @@ class Compiler:
 
     def address(self, text: str, entry: str = "kernel") -> int:
         """The address of the function ``entry`` of the module ``text``."""
-        key = self.key(text)
+        rest, shared = pieces.cut(text, self.key)
+        key = self.key(rest)  # which names the pieces: code on disk can ask for no others
         with self._lock:
             if key in self._loaded:
                 self.counts["memory"] += 1
             else:
+                self._load_pieces(shared)
+                self._load(self._object(rest, key))
                 self._loaded.add(key)
-                self._load(self._object(self._linked(text), key))
             address: int = self._engine.get_function_address(_symbol(entry, key))
         if not address:
             raise CompileError(f"cpu: the compiled program has no function {entry}")
         return address
 
-    def _linked(self, text: str) -> str:
-        """The text without the functions that other texts have too; those are loaded by now."""
-        text, shared = pieces.cut(text, self.key)
+    def _load_pieces(self, shared: Sequence[pieces.Piece]) -> None:
+        """Load functions that other texts have too, where they are not there yet."""
         for piece in shared:
             if piece.name not in self._loaded:
-                self._loaded.add(piece.name)
                 self._load(self._object(piece.text, self.key(piece.text), own_name=True))
                 address = self._engine.get_function_address(piece.name)
                 target.binding().add_symbol(piece.name, address)
-        return text
+                self._loaded.add(piece.name)
 
     def _object(self, text: str, key: str, own_name: bool = False) -> bytes:
         """The text's machine code, from disk if it is there."""
@@ -103,7 +104,7 @@ class Compiler:
 
     def knows(self, text: str) -> bool:
         """Whether the text's machine code is there already, in memory or on disk."""
-        key = self.key(text)
+        key = self.key(pieces.cut(text, self.key)[0])
         return key in self._loaded or self._binaries.has(key)
 
     def key(self, text: str) -> str:
