@@ -116,8 +116,9 @@ from coregrad_cpu.llvm.compiler import Compiler
 text, folder, suffix = Path(sys.argv[1]).read_text(), Path(sys.argv[2]), sys.argv[3]
 cut = pieces.cut
 pieces.cut = lambda text, named: cut(text, lambda body: named(body) + suffix)
+compiler = Compiler(folder)
 word, number = ctypes.c_int64, ctypes.c_double(16.0)
-function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, word, word)(Compiler(folder).address(text))
+function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, word, word)(compiler.address(text))
 function(ctypes.addressof(number), 0, 1)
 assert number.value == 2.0
 """

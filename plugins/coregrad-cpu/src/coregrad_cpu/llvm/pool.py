@@ -286,7 +286,7 @@ class RunList:
 
     def __init__(self, records: Sequence[Record]) -> None:
         self.length = len(records)
-        self.is_shared = any(record.chunks > 1 for record in records)
+        self.is_shared = not records or any(record.chunks > 1 for record in records)
         self._memory = (ctypes.c_int64 * (RECORD_SLOTS * (self.length + 1)))()
         self.address = -(-ctypes.addressof(self._memory) // 128) * 128
         slots = (ctypes.c_int64 * (RECORD_SLOTS * self.length)).from_address(self.address)
