@@ -34,6 +34,7 @@ from coregrad.ir.target import Limits
 ENOUGH = 64  # iterations of the grid loop that keep every thread busy
 BLOCK = 4096  # iterations that a split-off inner loop should have
 TILE = (64, 16)  # of a transposed copy: 16 rows of the source stay in the nearest cache
+LINE = 16  # elements that a line of a cache holds, for most dtypes
 UNROLL = 4  # vectors per step of a cheap reduction, to hide the latency of its addition
 
 
@@ -432,7 +433,9 @@ def _access(index: Index, var: Var | None, lanes: int) -> float:
         return 2.0 * lanes
     if step == 0:
         return 0.5
-    return 1.0 if step == 1 else 1.2 * lanes
+    if step == 1:
+        return 1.0
+    return (1.2 if step is not None and abs(step) < LINE else 1.6) * lanes
 
 
 def float_operations(body: Iterable[Stmt]) -> int:
