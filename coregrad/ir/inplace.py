@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from coregrad.ir import ops
+from coregrad.ir.index import Var
 from coregrad.ir.kernel import Instr, Kernel, Loop, Param, Stmt, Store, walk
 
 
@@ -16,7 +17,8 @@ def overwritable(kernel: Kernel) -> dict[Param, list[Param]]:
     """For each output the inputs that could be one buffer with it, and the kernel means the same.
 
     Every load of such an input stands before the output's only store, in the same block and at the
-    same index: an iteration reads its element before it writes it, and no other one reads it.
+    same index, which differs in every iteration of the loops around them: an iteration reads its
+    element before it writes it, and no other one reads it.
     """
     if kernel.contraction is not None or kernel.sort is not None:
         return {}  # a backend may do these in an order of its own
@@ -28,9 +30,11 @@ def overwritable(kernel: Kernel) -> dict[Param, list[Param]]:
         elif isinstance(stmt, Instr) and stmt.op is ops.LOAD and isinstance(stmt.attr[0], Param):
             loads.setdefault(stmt.attr[0], []).append(stmt)
     found = {}
-    for block in _blocks(kernel.body):
+    for block, around in _blocks(kernel.body, frozenset()):
         for place, stmt in enumerate(block):
-            if isinstance(stmt, Store) and stores.get(stmt.target) == [stmt]:  # type: ignore[arg-type]
+            if not isinstance(stmt, Store) or not around <= stmt.index.vars:
+                continue
+            if stores.get(stmt.target) == [stmt]:  # type: ignore[arg-type]
                 before = {s for s in block[:place] if isinstance(s, Instr)}
                 found[stmt.target] = [
                     p for p, own in loads.items() if _fits(p, stmt) and _only(own, stmt, before)
@@ -52,8 +56,11 @@ def _only(loads: Sequence[Instr], store: Store, before: set[Instr]) -> bool:
     )
 
 
-def _blocks(body: list[Stmt]) -> Iterator[list[Stmt]]:
-    yield body
-    for stmt in walk(body):
+def _blocks(
+    body: list[Stmt], around: frozenset[Var]
+) -> Iterator[tuple[list[Stmt], frozenset[Var]]]:
+    """Every block, with the variables of the loops around it that run more than once."""
+    yield body, around
+    for stmt in body:
         if isinstance(stmt, Loop):
-            yield stmt.body
+            yield from _blocks(stmt.body, around | {stmt.var} if stmt.var.extent > 1 else around)

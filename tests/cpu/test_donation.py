@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coregrad import Tensor, engine, jit, nn, no_grad, planner, plugins
+from coregrad import Tensor, dtypes, engine, jit, nn, no_grad, planner, plugins
 from coregrad.errors import IndexRangeError
-from coregrad.ir import inplace, kernel
+from coregrad.ir import inplace, kernel, ops
+from coregrad.ir.index import Var, variable
 
 pytest.importorskip("llvmlite")
 
@@ -359,3 +360,29 @@ def test_only_elements_read_where_they_are_written_are_written_over(
     assert [
         sum(map(len, inplace.overwritable(made).values())) for made in kernels_of(build)
     ] == allowed
+
+
+def copied(times: int, index: Any) -> kernel.Kernel:
+    """out[index] = in[index] + 1, ``times`` over in a loop of its own, for each of 8 elements."""
+    out, given = (kernel.Param(n, dtypes.float32, 8, n) for n in ("out", "in"))
+    each, again = Var("i", 8), Var("r", times)
+    load = kernel.Instr(ops.LOAD, dtypes.float32, attr=(given, index(each)))
+    value = kernel.Instr(ops.ADD, dtypes.float32, (load, load))
+    body: list[kernel.Stmt] = [load, value, kernel.Store(out, variable(each), value)]
+    loop = kernel.Loop(each, "grid", [kernel.Loop(again, "serial", body)])
+    return kernel.Kernel("copied", (out, given), [loop])
+
+
+@pytest.mark.parametrize(
+    ("made", "allowed"),
+    [
+        (copied(1, variable), 1),
+        (copied(2, variable), 0),
+        (copied(1, lambda v: variable(v) * -1 + 7), 0),
+    ],
+    ids=["once", "twice", "backwards"],
+)
+def test_a_store_that_is_repeated_would_read_what_it_wrote(
+    made: kernel.Kernel, allowed: int
+) -> None:
+    assert sum(map(len, inplace.overwritable(made).values())) == allowed
