@@ -95,6 +95,11 @@ def along(vector: Node, shape: Shape, axis: int) -> Node:
     return build.expand(build.reshape(vector, placed), shape)
 
 
+def varies(length: object) -> bool:
+    """Whether the length of an axis is a variable."""
+    return not isinstance(length, int)
+
+
 # ---- on tensors --------------------------------------------------------------------------------
 
 MATRICES = (TensorBase, np.ndarray)  # what @ takes; other types get their chance to answer
@@ -682,7 +687,8 @@ class Network(Loss):
         A bool mask is True where attention is allowed; a float mask is added. ``is_causal`` allows
         position i to see positions 0 to i. ``scale`` defaults to 1/sqrt(E). A row in which nothing
         is allowed gives 0, with gradient 0. ``enable_gqa`` lets several heads of q (axis -3) share
-        one of k and v. Raises ShapeError if the shapes do not fit.
+        one of k and v. S may be a :class:`coregrad.Variable`, as in decoding with a cache; then
+        there is no mask. Raises ShapeError if the shapes do not fit.
 
         >>> q = Tensor.ones(1, 2, 4)
         >>> q.scaled_dot_product_attention(q, q).tolist()
@@ -697,7 +703,9 @@ class Network(Loss):
         keys = self._same(self._like(name, key))
         if enable_gqa:
             keys, values = self._grouped(name, keys), self._grouped(name, values)
-        if values.ndim < 2 or values.shape[-2] != keys.shape[-2]:
+        lengths = [t.shape[-2] for t in (keys, values) if t.ndim > 1]
+        known = not any(map(varies, lengths))  # of variables, the product compares them
+        if len(lengths) < 2 or (known and lengths[0] != lengths[1]):
             raise ShapeError(
                 f"{name}: a key of shape {keys.shape} does not fit a value of shape "
                 f"{values.shape}; give one value for each key"
@@ -728,10 +736,16 @@ class Network(Loss):
                 f"{name}: a query of shape {self.shape} does not fit a key of shape {keys.shape}; "
                 "their last axes must be equal"
             )
+        factor = 1.0 / math.sqrt(self.shape[-1]) if scale is None else float(scale)
+        if varies(keys.shape[-2]):
+            if attn_mask is not None or is_causal:
+                raise CoregradError(
+                    f"{name}: keys of shape {keys.shape} are as many as may be seen; no mask fits"
+                )
+            return (self.matmul(keys.transpose(-2, -1)) * factor).softmax(-1)
         mask = None if attn_mask is None else self._same(self._like(name, attn_mask))
         if mask is not None:
             self._check_mask(name, mask, keys)
-        factor = 1.0 / math.sqrt(self.shape[-1]) if scale is None else float(scale)
         return self._attention(keys, mask, is_causal, factor)
 
     def _check_mask(self, name: str, mask: Self, keys: Self) -> None:

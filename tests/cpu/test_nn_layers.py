@@ -10,7 +10,7 @@ import math
 import numpy as np
 import pytest
 
-from coregrad import Tensor, dtypes, nn
+from coregrad import Tensor, Variable, dtypes, jit, nn
 from coregrad.errors import CoregradError, IndexRangeError, ShapeError
 from coregrad.nn import functional
 
@@ -326,6 +326,23 @@ def test_grouped_queries_share_keys_and_values():
                                                       enable_gqa=True)  # fmt: skip
     plain = Tensor(q).scaled_dot_product_attention(Tensor(k.repeat(2, 1)), Tensor(v.repeat(2, 1)))
     np.testing.assert_array_equal(grouped.numpy(), plain.numpy())
+
+
+def test_attention_to_as_many_keys_as_a_variable_says_is_captured_once():
+    q, k, v = normal(2, 1, 4), normal(2, 6, 4, seed=1), normal(2, 6, 4, seed=2)
+    place = Variable("place", 1, 5)
+
+    @jit
+    def attend(q, k, v, n):
+        return functional.scaled_dot_product_attention(q, k[:, : n + 1], v[:, : n + 1])
+
+    for n in range(1, 6):
+        found = attend(Tensor(q), Tensor(k), Tensor(v), place.bind(n))
+        wanted = Tensor(q).scaled_dot_product_attention(*(Tensor(x[:, : n + 1]) for x in (k, v)))
+        close(found.numpy(), wanted.numpy())
+    assert attend.captures == 1
+    with pytest.raises(CoregradError, match="no mask fits"):
+        Tensor(q).attention_weights(Tensor(k)[:, : place.bind(2)], is_causal=True)
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
