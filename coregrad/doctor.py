@@ -20,6 +20,7 @@ from coregrad.ir.contract import contract_table
 __all__ = ["Check", "Report", "examine"]
 
 SMOKE = "coregrad.smoke:answer"
+EMULATION = "COREGRAD_SIMT_"  # variables of the development tool that COREGRAD_EMULATE asks for
 STATUS = {
     "active": "ok",
     "blocked": "skip",
@@ -83,6 +84,8 @@ def _environment() -> Iterator[Check]:
     words = " ".join(f"{name}={ours[name]}" for name in sorted(ours) if name in config.VARIABLES)
     yield Check("environment", "ok", words or "no variable of coregrad is set")
     for name in sorted(set(ours) - set(config.VARIABLES)):
+        if name.startswith(EMULATION):
+            continue
         yield Check("environment", "warn", f"{name} is no variable of coregrad", f"unset {name}")
 
 

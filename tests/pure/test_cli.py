@@ -135,6 +135,7 @@ def test_odd_settings_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     for name in config.VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COREGRAD_DEVCIE", "cpu")
+    monkeypatch.setenv("COREGRAD_SIMT_CACHE", "")  # the emulation's own
     monkeypatch.setenv("COREGRAD_NUM_THREADS", "many")
     monkeypatch.setenv("COREGRAD_CACHE", str(blocked / "kernels"))
     settings = list(doctor._environment())
