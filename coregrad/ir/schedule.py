@@ -24,6 +24,7 @@ from coregrad.ir.target import Limits
 REPEATS = 4  # times a value may be computed again before it gets a buffer
 CHEAP = 3  # instructions that may be repeated without limit (a load, a cast, a multiplication)
 COSTLY = 24  # instructions that two kernels should not both compute
+CHAIN = 2  # costly values in a row, each wanted by several kernels, that are looked at together
 SMALL = 1 << 14  # loop iterations that need no sharing out among threads
 GRID = 32  # iterations of the outermost loops that are enough to share out
 LARGE = 400  # instructions that one kernel of several outputs should not exceed
@@ -126,7 +127,17 @@ class Scheduler:
                 found.add(node)
             if node in found or self.has_buffer(node):
                 kernels[node] = [node]
-        return found
+        return self._far_up(found)
+
+    def _far_up(self, found: set[Node]) -> set[Node]:
+        """Of a chain of such values only every few: those between may still share a kernel."""
+        above: dict[Node, int] = {}
+        for node in self.order:
+            below = max((above[s] for s in node.src), default=0)
+            above[node] = 0 if self.has_buffer(node) else below + (node in found)
+            if above[node] > CHAIN:
+                above[node] = 0
+        return {n for n in found if not above[n]}
 
     # ---- groups ----------------------------------------------------------------------------
 
