@@ -20,6 +20,7 @@ from coregrad.errors import OutOfMemory, VerifyError
 ALIGNMENT = 64
 SLAB = 1 << 20  # small blocks are cut from slabs of this size
 HUGE_PAGE = 2 << 20
+LARGER = 2  # times a size: a free block that large is used before the system is asked
 # Freed memory kept for reuse; beyond it large blocks go back to the system.
 KEEP_SHARE = 4  # one part in four of the machine's memory
 
@@ -55,12 +56,23 @@ class Arena:
         size = size_class(nbytes)
         with self._lock:
             self._collect()
-            free = self._free.get(size)
-            if free:
-                self.kept -= size
-                return Buffer(free.pop(), nbytes, size)
+            found = self._fitting(size)
+            if found:
+                self.kept -= found
+                return Buffer(self._free[found].pop(), nbytes, found)
             address = self._cut(size) if size < SLAB else self._map(size)
         return Buffer(address, nbytes, size)
+
+    def _fitting(self, size: int) -> int:
+        """The size of a free block that serves: of this size, or for a large one of a larger size
+        that is free anyway. A step of training, whose tensors have a dozen sizes, then needs little
+        more memory than it uses at a time. 0 for none."""
+        if self._free.get(size):
+            return size
+        if size < SLAB:
+            return 0
+        larger = (s for s, free in self._free.items() if free and size < s <= LARGER * size)
+        return min(larger, default=0)
 
     def give(self, buffer: Buffer) -> None:
         """Keep a block for reuse.
