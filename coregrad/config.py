@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from coregrad.errors import CoregradError
+from coregrad.errors import SettingError
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def get_int(name: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise CoregradError(
+        raise SettingError(
             f"{name}={text!r} is not an integer; unset it or give a number"
         ) from None
 

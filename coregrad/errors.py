@@ -9,6 +9,7 @@
     ├── GradientError         (RuntimeError)  backward() that cannot be carried out
     ├── CaptureError          (RuntimeError)  a function that cannot be captured by @jit
     ├── DataError             (ValueError)    a damaged or missing file, senseless values
+    ├── SettingError          (ValueError)    an environment variable that means nothing
     ├── DeviceError           (RuntimeError)  a device cannot do what was asked
     │   ├── BackendUnavailable                no plugin, or its driver or hardware is missing
     │   ├── ContractError                     a plugin breaks the contract; lists every problem
@@ -30,6 +31,7 @@ __all__ = [
     "GradientError",
     "IndexRangeError",
     "OutOfMemory",
+    "SettingError",
     "ShapeError",
     "UnsupportedOp",
     "VerifyError",
@@ -63,6 +65,10 @@ class CaptureError(CoregradError, RuntimeError):
 class DataError(CoregradError, ValueError):
     """A file is damaged, truncated, missing, or not what its name says; or values make no sense
     together (negative probabilities)."""
+
+
+class SettingError(CoregradError, ValueError):
+    """An environment variable has a value that means nothing; no other device is taken for it."""
 
 
 class DeviceError(CoregradError, RuntimeError):

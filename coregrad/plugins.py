@@ -22,7 +22,13 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from coregrad import config, dtypes
-from coregrad.errors import BackendUnavailable, ContractError, DeviceError, OutOfMemory
+from coregrad.errors import (
+    BackendUnavailable,
+    ContractError,
+    DeviceError,
+    OutOfMemory,
+    SettingError,
+)
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution, EntryPoint
@@ -581,6 +587,8 @@ def _blamed(plugin: Plugin) -> Iterator[None]:
     """An exception of the plugin's code is kept as its state, and raised in words of ours."""
     try:
         yield
+    except SettingError:
+        raise  # the user's mistake, not the plugin's
     except (Exception, SystemExit) as error:
         failure = _diagnose(plugin, error)
         if plugin.state != "active":  # cuda:9 does not exist: that is no news of cuda:0

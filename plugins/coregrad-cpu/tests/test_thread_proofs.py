@@ -306,9 +306,10 @@ def test_a_number_of_threads_that_makes_no_sense_is_an_error(
 
 
 def test_the_device_says_so_too() -> None:
-    done = run_python(HOW_MANY, COREGRAD_NUM_THREADS="many")
-    assert done.returncode != 0
-    assert "COREGRAD_NUM_THREADS='many' is not an integer" in done.stderr
+    for device in ("cpu", ""):  # named, and chosen: no other one is taken instead
+        done = run_python(HOW_MANY, COREGRAD_NUM_THREADS="many", COREGRAD_DEVICE=device)
+        assert done.returncode != 0
+        assert "SettingError: COREGRAD_NUM_THREADS='many' is not an integer" in done.stderr
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no affinity")

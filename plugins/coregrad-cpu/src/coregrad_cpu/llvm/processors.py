@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from coregrad import config
-from coregrad.errors import CoregradError
+from coregrad.errors import SettingError
 
 MOST = 1024  # more threads than any machine serves well: a mistake of the user
 CGROUPS = Path("/sys/fs/cgroup")  # where Linux shows them: the root of ours, in a container
@@ -24,7 +24,7 @@ def thread_count() -> int:
     if config.get("COREGRAD_NUM_THREADS"):
         chosen = config.get_int("COREGRAD_NUM_THREADS")
         if not 1 <= chosen <= MOST:
-            raise CoregradError(
+            raise SettingError(
                 f"COREGRAD_NUM_THREADS={chosen}; give a number from 1 to {MOST}, or unset it"
             )
         return chosen
