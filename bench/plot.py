@@ -42,7 +42,7 @@ def draw(report: dict[str, Any], path: Path) -> str | None:
     left.set_ylim(-1, len(rows))
     left.grid(alpha=0.3)
     if left.get_legend_handles_labels()[0]:
-        left.legend(fontsize=7, loc="lower right")
+        figure.legend(fontsize=7, loc="outside lower left", ncols=len(SHOWN))
     right.barh(range(len(rows)), [_fraction(w) for w in rows], color="#98c1d9")
     right.axvline(1.0, color="black", linewidth=0.8)
     right.set_xlabel("fraction of the machine's limit")

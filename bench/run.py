@@ -131,7 +131,7 @@ class Peer:
         try:
             line = self.answers.get(timeout=self.limit)
         except Empty:
-            raise Failed(f"no answer within {self.limit:g} s") from None
+            raise Failed(f"no answer within {self.limit:.3g} s") from None
         if not line:
             raise Failed(f"the process ended with {self.process.wait()}: {self._last_words()}")
         answer: dict[str, Any] = json.loads(line)
@@ -338,7 +338,7 @@ def _fresh(
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
-            raise Failed(f"no end within {limit:g} s") from None
+            raise Failed(f"no end within {limit:.3g} s") from None
         wall = time.perf_counter() - begun
     if process.returncode != 0:
         raise Failed(err.strip().splitlines()[-1] if err.strip() else f"rc {process.returncode}")

@@ -51,7 +51,7 @@ operation(
     tinygrad=gradient(lambda _, w, i: w[i]),
     targets={"torch": 0.5},
     bytes=(2.0 * TOKENS + WORDS) * WIDTH * 4,
-    slow={"tinygrad": 60.0},
+    slow={"tinygrad": 200.0},
 )
 
 

@@ -203,6 +203,6 @@ Steady(
     calls=3,
     stateful=True,
     bytes=0.0,
-    without={"tinygrad": "compiles for longer than anybody waits (400 steps, quadratic)"},
+    without={"tinygrad": "400 unrolled steps; its compile time grows with the square of a chain"},
     slow={"coregrad": 120.0, "coregrad-jit": 120.0, "torch-compile": 60.0},
 )
