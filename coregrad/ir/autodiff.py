@@ -14,6 +14,7 @@ would be constant in ``g``, and second derivatives would be wrong wherever a fir
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, TypeAlias
@@ -25,6 +26,8 @@ from coregrad.ir.graph import Node, toposort
 from coregrad.ir.ops import Op
 
 VJP: TypeAlias = Callable[[Node, Node, int], Node]
+
+MANY = 4  # blocks of a gradient that one kernel may as well choose among
 
 
 class Rule(Protocol):
@@ -348,19 +351,63 @@ def gradients(root: Node, seed: Node, wanted: Iterable[Node]) -> dict[Node, Node
     for node in order:
         if node in targets or not active.isdisjoint(sources[node]):
             active.add(node)
-    received = {root: seed}
+    received = {root: [seed]}
     found: dict[Node, Node] = {}
     for node in reversed(order):
         if node not in active or node not in received:
             continue
-        g = received.pop(node)
+        g = _total(received.pop(node))
         if node in targets:
             found[node] = g
         for i, share in _shares(g, node, active):
-            source = origins(node)[i]
-            earlier = received.get(source)
-            received[source] = share if earlier is None else build.add(earlier, share)
+            received.setdefault(origins(node)[i], []).append(share)
     return found
+
+
+def _total(shares: Sequence[Node]) -> Node:
+    """The sum of what a node receives.
+
+    Many blocks that lie apart, as from the steps of a recurrent network, are put side by side:
+    padded to full length and added, every one of them would cost as much as all.
+    """
+    if len(shares) > MANY:
+        placed = [(share, _placed(share)) for share in shares]
+        for axis in dict.fromkeys(place[0] for _, place in placed if place is not None):
+            blocks = {share: place[1:] for share, place in placed if place and place[0] == axis}
+            joined = _side_by_side(axis, blocks) if len(blocks) > MANY else None
+            if joined is not None:
+                shares = [joined, *(share for share in shares if share not in blocks)]
+    return functools.reduce(build.add, shares)
+
+
+def _placed(share: Node) -> tuple[int, int, Node] | None:
+    """(axis, start, block) of a block among zeros that is shorter along one axis only."""
+    if share.op is ops.PAD and share.arg[1] == _zeros(share).arg:
+        before = [(axis, low) for axis, (low, high) in enumerate(share.arg[0]) if low or high]
+        return (*before[0], share.src[0]) if len(before) == 1 else None
+    if share.op is ops.UPDATE and len(share.arg) == 1:
+        base, block, start = share.src
+        if base is _zeros(base) and start.op is ops.NUMBER:
+            return share.arg[0], start.arg[0], block
+    return None
+
+
+def _side_by_side(axis: int, blocks: dict[Node, tuple[int, Node]]) -> Node | None:
+    """Blocks of one whole with zeros between them; None where two of them overlap."""
+    whole = next(iter(blocks))
+    parts: list[Node] = []
+    end = 0
+    for start, block in sorted(blocks.values(), key=lambda one: one[0]):
+        if start < end:
+            return None
+        parts += (_gap(whole, axis, start - end), block)
+        end = start + block.shape[axis]
+    parts.append(_gap(whole, axis, whole.shape[axis] - end))
+    return build.cat([part for part in parts if part.shape[axis]], axis)
+
+
+def _gap(whole: Node, axis: int, length: int) -> Node:
+    return build.const(0, whole.dtype, (*whole.shape[:axis], length, *whole.shape[axis + 1 :]))
 
 
 def _check_seed(root: Node, seed: Node) -> None:

@@ -8,10 +8,14 @@ import weakref
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import coregrad as cg
 from coregrad import Function, Tensor, grad, no_grad, value_and_grad
 from coregrad.errors import DTypeError, GradientError
+from coregrad.ir import ops
+from coregrad.ir.graph import toposort
 
 
 def leaf(*values):
@@ -480,3 +484,43 @@ def test_wrong_gradients_are_named():
         NoTensor.apply(leaf(1.0))
     with pytest.raises(NotImplementedError, match="forward"):
         Function.apply(leaf(1.0))
+
+
+# ---- many parts of one tensor --------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    axis=st.integers(0, 1),
+    parts=st.lists(st.tuples(st.integers(0, 11), st.integers(1, 4)), min_size=1, max_size=12),
+    computed=st.booleans(),
+    whole=st.booleans(),
+)
+def test_the_gradient_of_many_parts_is_the_sum_of_theirs(axis, parts, computed, whole):
+    """Parts that lie apart, that meet, that overlap, and that are taken twice."""
+    x = Tensor(np.ones((16, 16), np.float32), requires_grad=True)
+    source = x * 2 if computed else x
+    loss, wanted = Tensor(0.0), np.zeros((16, 16))
+    for number, (start, length) in enumerate(parts, 1):
+        key = (slice(None),) * axis + (slice(start, start + length),)
+        loss = loss + (source[key] * number).sum()
+        wanted[key] += number * (2 if computed else 1)
+    if whole:
+        loss, wanted = loss + (source * 0.5).sum(), wanted + 0.5 * (2 if computed else 1)
+    loss.backward()
+    np.testing.assert_array_equal(x.grad.numpy(), wanted)
+
+
+@pytest.mark.parametrize("computed", [False, True])
+def test_the_gradients_of_many_parts_are_put_side_by_side(computed):
+    """Each padded to full length, they would take a time that grows with the square."""
+    x = Tensor(np.ones((40, 4), np.float32), requires_grad=True).realize()
+    rows = (x.exp() if computed else x).unbind(0)
+    total = sum((row * row).sum() for row in rows[::-1])
+    (gradient,) = grad(total, [x])
+    ops_used = [node.op for node in toposort([gradient.node])]
+    assert ops.CAT in ops_used
+    assert ops.PAD not in ops_used
+    assert ops.UPDATE not in ops_used
+    e = np.exp(1) if computed else 1.0
+    np.testing.assert_allclose(gradient.numpy(), np.full((40, 4), 2 * e * e), rtol=1e-6)
