@@ -25,6 +25,7 @@ REPEATS = 4  # times a value may be computed again before it gets a buffer
 CHEAP = 3  # instructions that may be repeated without limit (a load, a cast, a multiplication)
 COSTLY = 24  # instructions that two kernels should not both compute
 CHAIN = 2  # costly values in a row, each wanted by several kernels, that are looked at together
+LONG_CHAIN = 16  # such values in a row that would take long to look at
 SMALL = 1 << 14  # loop iterations that need no sharing out among threads
 GRID = 32  # iterations of the outermost loops that are enough to share out
 LARGE = 400  # instructions that one kernel of several outputs should not exceed
@@ -127,17 +128,18 @@ class Scheduler:
                 found.add(node)
             if node in found or self.has_buffer(node):
                 kernels[node] = [node]
-        return self._far_up(found)
+        return self._spaced(found)
 
-    def _far_up(self, found: set[Node]) -> set[Node]:
-        """Of a chain of such values only every few: those between may still share a kernel."""
-        above: dict[Node, int] = {}
+    def _spaced(self, found: set[Node]) -> set[Node]:
+        """Of a chain of such values only every few, since those between may still share a kernel;
+        all of a long chain, which is that of a recurrent network's states."""
+        depth: dict[Node, int] = {}
         for node in self.order:
-            below = max((above[s] for s in node.src), default=0)
-            above[node] = 0 if self.has_buffer(node) else below + (node in found)
-            if above[node] > CHAIN:
-                above[node] = 0
-        return {n for n in found if not above[n]}
+            below = max((depth[s] for s in node.src), default=0)
+            depth[node] = 0 if self.has_buffer(node) else below + (node in found)
+        if max(depth.values(), default=0) > LONG_CHAIN:
+            return found
+        return {n for n in found if depth[n] % (CHAIN + 1) == 0}
 
     # ---- groups ----------------------------------------------------------------------------
 
