@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from coregrad.errors import VerifyError
 from coregrad.ir import loops, lower, ops, place, split
 from coregrad.ir.graph import Node, toposort
 from coregrad.ir.groups import keeps_rows, layout, row_limits
@@ -87,11 +88,17 @@ class Scheduler:
         }
         self.buffered |= self._wanted_twice()
         groups = self._groups()
-        while (twice := _computed_twice(groups, self.consumers)) - self.buffered:
-            self.buffered |= {self._place_of(n) for n in twice}
+        while not self._is_settled(groups):
             groups = self._groups()
         tasks = [self._task(group) for group in self._joined(groups)]
         return _in_order(tasks)
+
+    def _is_settled(self, groups: Sequence[_Group]) -> bool:
+        """Whether the groups are what their kernels will be. What several of them would compute
+        gets a buffer; and one that was found early may compute what has got a buffer since."""
+        twice = _computed_twice(groups, self.consumers) - self.buffered
+        self.buffered |= {self._place_of(n) for n in twice}
+        return not twice and all(group.is_current(self.buffered) for group in groups)
 
     def has_buffer(self, node: Node) -> bool:
         """Whether kernels load this node instead of computing it."""
@@ -495,6 +502,7 @@ def _parents(group: _Group, maker: Mapping[Node, _Group]) -> list[_Group]:
 def _in_order(tasks: Sequence[Task]) -> list[Task]:
     maker = {node: task for task in tasks for node in task.outputs}
     done: set[Task] = set()
+    begun: set[Task] = set()
     out: list[Task] = []
     for start in tasks:
         stack = [start]
@@ -504,6 +512,9 @@ def _in_order(tasks: Sequence[Task]) -> list[Task]:
             missing = [maker[n] for n in before if n in maker and maker[n] not in done]
             missing = [m for m in missing if m is not task]
             if missing and task not in done:
+                if not begun.isdisjoint(missing):
+                    raise VerifyError(f"schedule: {task.kernel.name} waits for what waits for it")
+                begun.add(task)
                 stack += missing
                 continue
             stack.pop()

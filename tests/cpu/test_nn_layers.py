@@ -538,3 +538,25 @@ def test_the_encoder_is_pytorchs():
     close(ours(Tensor(x), Tensor(mask)).numpy(), wanted.detach().numpy())
     both = torch.nn.TransformerEncoder(theirs, 2, enable_nested_tensor=False)
     assert list(nn.TransformerEncoder(ours, 2).state_dict()) == list(both.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("width", "heads", "batch", "length"),
+    [(8, 2, 2, 5), (16, 4, 2, 7), (16, 4, 1, 3), (32, 2, 4, 2)],
+)
+@pytest.mark.parametrize("wanted", [False, True])
+def test_attention_whose_weights_are_held_trains(width, heads, batch, length, wanted):
+    """The kernels of such a step once waited for each other."""
+    layer = nn.MultiheadAttention(width, heads, batch_first=True)
+    optim = nn.optim.SGD(layer.parameters(), lr=0.1)
+    x = Tensor(np.ones((batch, length, width), np.float32), requires_grad=wanted)
+    losses = []
+    for _ in range(3):
+        found, weights = layer(x, x, x)
+        loss = found.mean()
+        optim.zero_grad()
+        loss.backward()
+        optim.step()
+        losses.append(loss.item())
+    assert losses[0] > losses[1] > losses[2]
+    np.testing.assert_allclose(weights.numpy().sum(-1), 1.0, rtol=1e-5)
