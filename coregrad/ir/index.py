@@ -32,7 +32,7 @@ class Var:
         """Smallest and largest value."""
         return 0, self.extent - 1
 
-    @cached_property
+    @property
     def vars(self) -> frozenset[Var]:
         """The loop variables this depends on."""
         return frozenset((self,))
@@ -239,6 +239,8 @@ def unflatten(position: Index, shape: Sequence[int]) -> tuple[Index, ...]:
     if not shape or 0 in shape:
         return (constant(0),) * len(shape)
     position = position.assume(0, prod(shape) - 1)
+    if len(shape) == 1:
+        return (position,)
     out = []
     for size in reversed(shape[1:]):
         out.append(position % size)
