@@ -281,13 +281,16 @@ def reshape(
 
 
 def _sum(terms: dict[Atom, int], const: int) -> Index:
-    kept = {atom: c for atom, c in terms.items() if c}
-    for atom in kept:
+    if 0 in terms.values():
+        terms = {atom: c for atom, c in terms.items() if c}
+    for atom in terms:
         if isinstance(atom, Remainder):
-            merged = _recombine(kept, atom)
+            merged = _recombine(terms, atom)
             if merged is not None:
                 return merged + const
-    ordered = sorted(kept.items(), key=lambda item: item[0].key)
+    ordered = list(terms.items())
+    if len(ordered) > 1:
+        ordered.sort(key=lambda item: item[0].key)
     lo = hi = const
     used: frozenset[Var] = frozenset()
     for atom, c in ordered:
