@@ -48,7 +48,7 @@ class Storage:
         self.nbytes = nbytes
         self._device = plugins.open_device(device).device
         self.raw = self._device.allocate(nbytes) if nbytes else None
-        self._copies: dict[str, Storage] = {}
+        self._copies: dict[str, Storage] | None = None
 
     @classmethod
     def taken_from(cls, other: Storage) -> Storage:
@@ -56,7 +56,7 @@ class Storage:
         made = cls.__new__(cls)
         made.device, made.nbytes, made._device = other.device, other.nbytes, other._device
         made.raw, other.raw = other.raw, None
-        made._copies = {}
+        made._copies = None
         return made
 
     def on(self, device: str) -> Storage:
@@ -67,6 +67,8 @@ class Storage:
         """
         if device == self.device:
             return self
+        if self._copies is None:
+            self._copies = {}
         if device not in self._copies:
             made = self._copies[device] = Storage(device, self.nbytes)
             if self.nbytes:
@@ -150,16 +152,18 @@ def realize(nodes: Sequence[Node], device: str) -> None:
         if wanted:
             _compute(wanted, device)
         for node in nodes:
-            _settle(node)
+            if node.buffer is None:
+                _settle(node)
 
 
 def _known(leaves: Iterable[Any]) -> None:
     """A value that stands for an argument of a captured function has no bytes."""
-    if any(isinstance(leaf, Hole) for leaf in leaves):
-        raise CaptureError(
-            "jit: the function looks at a value while it is captured, which no replay could "
-            "repeat; return the tensor and look at it outside, or use where() to choose"
-        )
+    for leaf in leaves:
+        if isinstance(leaf, Hole):
+            raise CaptureError(
+                "jit: the function looks at a value while it is captured, which no replay could "
+                "repeat; return the tensor and look at it outside, or use where() to choose"
+            )
 
 
 def read(node: Node, device: str) -> NDArray[Any]:
@@ -312,7 +316,7 @@ def _compile(expression: Expression, roots: Sequence[Node], device: str, open_fl
 
 
 def _compute(nodes: Sequence[Node], device: str) -> None:
-    roots = list(dict.fromkeys(resolve(n) for n in nodes))
+    roots = list(dict.fromkeys(map(resolve, nodes)))
     expression = Expression(device)
     expression.add(roots)
     companions = [] if expression.copies else _companions(expression, roots, device)
@@ -339,7 +343,7 @@ def planned(
 ) -> tuple[Plan, list[Storage]]:
     """The plan for an expression, known or made now, and the blocks of numbers that it reads."""
     key = expression.finish(roots)
-    values = tuple(node.arg for node in expression.floats)
+    values = tuple([node.arg for node in expression.floats])
     entry = _plans.get(key)
     if entry is None:
         baked = _compile(expression, roots, device, open_floats=False)
@@ -353,7 +357,7 @@ def planned(
         plan = entry.general
     if len(plan.stored) < len(plan.tables):
         plan.stored = [_in_memory(t.numbers, t.dtype, device) for t in plan.tables]
-    return plan, [*(_block(expression, dtype, device) for dtype in plan.blocks), *plan.stored]
+    return plan, [_block(expression, dtype, device) for dtype in plan.blocks] + plan.stored
 
 
 def _block(expression: Expression, dtype: DType, device: str) -> Storage:
@@ -391,12 +395,13 @@ def _run(
     spare: frozenset[int],
 ) -> None:
     active = plugins.open_device(device)
-    donors = donations(plan, spare)
+    donors = donations(plan, spare) if spare else {}
     held: list[Storage | None] = [leaf.on(device) for leaf in expression.leaves]
     held += blocks
     base = len(held)
     held += [None] * len(plan.sizes)
-    clear_error(plan, held, active)
+    if plan.error is not None:
+        clear_error(plan, held, active)
     debug = config.debug()
     for step in plan.steps:
         buffers = []
@@ -411,7 +416,8 @@ def _run(
         launch(step, buffers, active, debug)
         for slot in step.frees:
             held[slot] = None
-    raise_index_errors(plan, held, expression, active)
+    if plan.error is not None:
+        raise_index_errors(plan, held, expression, active)
     for root, slot in zip(roots, plan.results, strict=True):
         storage = held[slot] if slot >= 0 else Storage(device, 0)
         root.buffer = build.buffer(storage, root.dtype, root.shape)
@@ -461,18 +467,18 @@ def launch(step: Step, buffers: list[Any], active: plugins.Active, debug: int) -
 
 def clear_error(plan: Plan, held: list[Storage | None], active: plugins.Active) -> None:
     """Give a plan that checks indices an error word, which is 0."""
-    if plan.error is not None:
-        word = held[plan.error] = Storage(active.name, 4)
-        active.device.copy_in(word.raw, _bytes(np.zeros(1, np.int32)))
+    assert plan.error is not None
+    word = held[plan.error] = Storage(active.name, 4)
+    active.device.copy_in(word.raw, _bytes(np.zeros(1, np.int32)))
 
 
 def raise_index_errors(
     plan: Plan, held: Sequence[Storage | None], expression: Expression, active: plugins.Active
 ) -> None:
-    """Raise IndexRangeError for what a kernel of the plan reported."""
-    word = None if plan.error is None else held[plan.error]
-    if word is None:
-        return
+    """Raise IndexRangeError for what a kernel of a plan that checks indices reported."""
+    assert plan.error is not None
+    word = held[plan.error]
+    assert word is not None
     out = np.zeros(1, np.int32)
     active.device.copy_out(word.raw, _bytes(out))
     if out[0]:

@@ -98,7 +98,7 @@ class Expression:
 
     def finish(self, roots: Sequence[Node]) -> tuple[Any, ...]:
         """The key of the whole expression with these results."""
-        return (*self.key, tuple(self.number[r] for r in roots))
+        return (*self.key, tuple([self.number[r] for r in roots]))
 
     def sources_of(self, node: Node) -> Sequence[Node]:
         """The resolved sources of a node of the expression."""

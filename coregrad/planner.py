@@ -5,10 +5,12 @@ The engine loads this room when the first structure has to be compiled.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import gc
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -71,6 +73,27 @@ def compile_expression(
     expression: Expression, roots: Sequence[Node], device: str, open_floats: bool
 ) -> Plan:
     """Simplify, schedule, lower and compile an expression, whose leaves become slots."""
+    with _no_collection():
+        return _compiled(expression, roots, device, open_floats)
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Compiling makes many objects, most of which are needed to its end: to look for garbage after
+    every few hundred takes a tenth of the time. What goes round in cycles, a few megabytes for the
+    largest graphs, can wait."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _compiled(
+    expression: Expression, roots: Sequence[Node], device: str, open_floats: bool
+) -> Plan:
     active = plugins.open_device(device)
     limits = active.device.limits
     made: dict[Node, Node] = {}

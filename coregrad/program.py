@@ -65,21 +65,24 @@ class Program:
 
     def _run(self, leaves: Sequence[Storage], spare: frozenset[int]) -> list[Storage]:
         plan, device = self.plan, self.device
-        held: list[Storage | None] = [*(s.on(device) for s in leaves), *self._blocks]
+        held: list[Storage | None] = [leaf.on(device) for leaf in leaves]
+        held += self._blocks
         held += [None] * len(plan.sizes)
         if self._arena is None:
             self._arena = [Storage(device, size) for size in self._layout.sizes]
         for slot, place in self._layout.places.items():
             held[slot] = self._arena[place]
-        donors = engine.donations(plan, spare)
+        donors = engine.donations(plan, spare) if spare else {}
         for slot in self._layout.fresh:
             if slot not in donors:
                 held[slot] = Storage(device, plan.sizes[slot - self._base])
         for slot, leaf in donors.items():
             engine.take_over(held, slot, leaf)
-        engine.clear_error(plan, held, self._active)
+        if plan.error is not None:
+            engine.clear_error(plan, held, self._active)
         self._launch(held)
-        engine.raise_index_errors(plan, held, self.expression, self._active)
+        if plan.error is not None:
+            engine.raise_index_errors(plan, held, self.expression, self._active)
         return [self._result(held, slot) for slot in plan.results]
 
     def _result(self, held: Sequence[Storage | None], slot: int) -> Storage:

@@ -61,7 +61,7 @@ class Builder:
         self.blocks[-1].append(loop)
         self.blocks.append(loop.body)
         # Not `variable(var)`, which is the constant 0 for an extent of 1.
-        yield Index(((var, 1),), 0, 0, max(extent - 1, 0), frozenset((var,)), var.key)
+        yield Index(((var, 1),), 0, 0, max(extent - 1, 0), frozenset((var,)))
         self.blocks.pop()
 
     def add(self, stmt: Stmt) -> Any:

@@ -622,6 +622,9 @@ class TensorBase:
         """
         if capture.recorder is not None and capture.recorder.is_here():
             return self  # all that is captured is computed in one go
+        if not others:
+            engine.realize([self.node], self.device)
+            return self
         groups: dict[str, list[Node]] = {}
         tensors: tuple[TensorBase, ...] = (self, *others)
         for tensor in tensors:

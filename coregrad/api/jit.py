@@ -562,13 +562,13 @@ class _Capture:
                 storages.append(engine.from_host(value, dtypes.int32, self.device).arg)
             else:
                 storages.append(keys[leaf] if isinstance(leaf, int) else leaf)
-        spare = frozenset(
+        spare = [
             i
             for i, source in self._replaced.items()
             if storages[i].device == self.device
             and holders.only_holder(tensors[source], others=storages.count(storages[i]))
-        )
-        made = self._program.run(storages, spare)
+        ]
+        made = self._program.run(storages, frozenset(spare))
         return [
             build.buffer(made[place], dtype, shape)
             for place, (dtype, shape) in zip(self._order, self._shapes, strict=True)

@@ -8,8 +8,10 @@ is the same for all stays a constant.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from coregrad import dtypes
 from coregrad.dtypes import DType
@@ -26,6 +28,7 @@ from coregrad.ir.kernel import (
     Store,
     Update,
     show,
+    walk,
 )
 
 FEW = 4  # kernels of one kind that are worth a table
@@ -45,12 +48,14 @@ def alike(kernels: Sequence[Kernel], most: int) -> list[tuple[Kernel, Table | No
     A kernel with ``most`` parameters stays as it is.
     """
     out: list[tuple[Kernel, Table | None]] = [(made, None) for made in kernels]
+    outlines = [_outline(made) for made in kernels]
+    frequent = Counter(outlines)
     kinds: dict[str, list[int]] = {}
-    places: list[tuple[int, ...]] = []
+    places: dict[int, tuple[int, ...]] = {}
     for position, made in enumerate(kernels):
-        kind, found = _read(made)
-        kinds.setdefault(kind, []).append(position)
-        places.append(found)
+        if frequent[outlines[position]] > 1:
+            kind, places[position] = _read(made)
+            kinds.setdefault(kind, []).append(position)
     for members in kinds.values():
         first = kernels[members[0]]
         columns = list(zip(*(places[m] for m in members), strict=True))
@@ -63,6 +68,12 @@ def alike(kernels: Sequence[Kernel], most: int) -> list[tuple[Kernel, Table | No
         for member, one in zip(members, shared, strict=True):
             out[member] = one
     return out
+
+
+def _outline(kernel: Kernel) -> tuple[Any, ...]:
+    """What is quickly compared: kernels that differ in it differ."""
+    params = tuple((p.name, p.dtype, p.size, p.role) for p in kernel.params)
+    return kernel.name, params, sum(1 for _ in walk(kernel.body))
 
 
 def _read(kernel: Kernel) -> tuple[str, tuple[int, ...]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import gcd, prod
 from typing import Any, TypeAlias
 
@@ -26,7 +27,7 @@ class Var:
         """What terms are ordered by."""
         return self.name
 
-    @property
+    @cached_property
     def range(self) -> tuple[int, int]:
         """Smallest and largest value."""
         return 0, self.extent - 1
@@ -59,17 +60,17 @@ class Quotient:
     x: Index
     divisor: int
 
-    @property
+    @cached_property
     def key(self) -> str:
         """What terms are ordered by."""
         return f"({self.x.key})//{self.divisor}"
 
-    @property
+    @cached_property
     def range(self) -> tuple[int, int]:
         """Smallest and largest value."""
         return self.x.lo // self.divisor, self.x.hi // self.divisor
 
-    @property
+    @cached_property
     def vars(self) -> frozenset[Var]:
         """The loop variables this depends on."""
         return self.x.vars
@@ -82,17 +83,22 @@ class Remainder:
     x: Index
     divisor: int
 
-    @property
+    @cached_property
+    def quotient(self) -> Index:
+        """``x // divisor``: what a sum must contain to be rid of the remainder."""
+        return self.x // self.divisor
+
+    @cached_property
     def key(self) -> str:
         """What terms are ordered by."""
         return f"({self.x.key})%{self.divisor}"
 
-    @property
+    @cached_property
     def range(self) -> tuple[int, int]:
         """Smallest and largest value."""
         return 0, self.divisor - 1
 
-    @property
+    @cached_property
     def vars(self) -> frozenset[Var]:
         """The loop variables this depends on."""
         return self.x.vars
@@ -110,7 +116,18 @@ class Index:
     lo: int
     hi: int
     vars: frozenset[Var] = field(compare=False)
-    key: str = field(compare=False)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:  # an index is asked for it far more often than it is made
+        return hash((self.terms, self.const, self.lo, self.hi))
+
+    @cached_property
+    def key(self) -> str:
+        """What atoms that contain this are ordered by."""
+        return "+".join([f"{c}*{atom.key}" for atom, c in self.terms] + [str(self.const)])
 
     def __add__(self, other: Index | int) -> Index:
         if isinstance(other, int):
@@ -147,7 +164,7 @@ class Index:
         lo, hi = max(lo, self.lo), min(hi, self.hi)
         if lo > hi or (lo, hi) == (self.lo, self.hi):
             return self
-        return Index(self.terms, self.const, lo, hi, self.vars, self.key)
+        return Index(self.terms, self.const, lo, hi, self.vars)
 
     def coefficient(self, var: Var) -> int | None:
         """How much the value grows per step of ``var``; None where it does not grow evenly."""
@@ -194,7 +211,7 @@ class Index:
 
 def constant(value: int) -> Index:
     """The index that is always ``value``."""
-    return Index((), value, value, value, frozenset(), str(value))
+    return Index((), value, value, value, frozenset())
 
 
 def variable(atom: Atom) -> Index:
@@ -202,16 +219,19 @@ def variable(atom: Atom) -> Index:
     lo, hi = atom.range
     if lo == hi:
         return constant(lo)
-    return Index(((atom, 1),), 0, lo, hi, atom.vars, atom.key)
+    return Index(((atom, 1),), 0, lo, hi, atom.vars)
 
 
 def flatten(indices: Sequence[Index], shape: Sequence[int]) -> Index:
     """The row-major position of an element of a tensor of ``shape``."""
-    total, stride = constant(0), 1
+    terms: dict[Atom, int] = {}
+    const, stride = 0, 1
     for index, size in zip(reversed(indices), reversed(shape), strict=True):
-        total = total + index * stride
+        const += index.const * stride
+        for atom, coefficient in index.terms:
+            terms[atom] = terms.get(atom, 0) + coefficient * stride
         stride *= size
-    return total
+    return _sum(terms, const)
 
 
 def unflatten(position: Index, shape: Sequence[int]) -> tuple[Index, ...]:
@@ -219,6 +239,8 @@ def unflatten(position: Index, shape: Sequence[int]) -> tuple[Index, ...]:
     if not shape or 0 in shape:
         return (constant(0),) * len(shape)
     position = position.assume(0, prod(shape) - 1)
+    if len(shape) == 1:
+        return (position,)
     out = []
     for size in reversed(shape[1:]):
         out.append(position % size)
@@ -259,13 +281,16 @@ def reshape(
 
 
 def _sum(terms: dict[Atom, int], const: int) -> Index:
-    kept = {atom: c for atom, c in terms.items() if c}
-    for atom in list(kept):
-        if isinstance(atom, Remainder) and atom in kept:
-            merged = _recombine(kept, atom)
+    if 0 in terms.values():
+        terms = {atom: c for atom, c in terms.items() if c}
+    for atom in terms:
+        if isinstance(atom, Remainder):
+            merged = _recombine(terms, atom)
             if merged is not None:
                 return merged + const
-    ordered = sorted(kept.items(), key=lambda item: item[0].key)
+    ordered = list(terms.items())
+    if len(ordered) > 1:
+        ordered.sort(key=lambda item: item[0].key)
     lo = hi = const
     used: frozenset[Var] = frozenset()
     for atom, c in ordered:
@@ -273,14 +298,13 @@ def _sum(terms: dict[Atom, int], const: int) -> Index:
         lo += c * (low if c > 0 else high)
         hi += c * (high if c > 0 else low)
         used |= atom.vars
-    key = "+".join([f"{c}*{atom.key}" for atom, c in ordered] + [str(const)])
-    return Index(tuple(ordered), const, lo, hi, used, key)
+    return Index(tuple(ordered), const, lo, hi, used)
 
 
 def _recombine(terms: dict[Atom, int], rest: Remainder) -> Index | None:
     """``c*d*(x//d) + c*(x%d)`` is ``c*x``."""
     c = terms[rest]
-    quotient = _floordiv(rest.x, rest.divisor)
+    quotient = rest.quotient
     scale = c * rest.divisor
     if not quotient.terms or any(terms.get(a) != k * scale for a, k in quotient.terms):
         return None

@@ -147,6 +147,7 @@ class Evaluator:
         self._memo: dict[Request, Instr] = {}
         self._consed: dict[tuple[Any, ...], Instr] = {}
         self._params: dict[Node, Param] = {}
+        self._positions: dict[tuple[Indices, tuple[int, ...]], Index] = {}
         self._error: Param | None = None
         self._valid: dict[Instr, Instr] = {}  # checked index -> where it is in range
         self._outputs = frozenset(outputs)
@@ -230,7 +231,10 @@ class Evaluator:
             param = self._params[node] = Param(name, node.dtype, size, "in")
             self.found.params.append(param)
             self.found.sources.append(node)
-        position = flatten(indices, node.shape)
+        place = indices, node.shape
+        position = self._positions.get(place)
+        if position is None:
+            position = self._positions[place] = flatten(*place)
         return self.instr(
             ops.LOAD, node.dtype, (gate,) if gate is not None else (), (param, position)
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from coregrad import dtypes
 from coregrad.dtypes import DType, accumulator
@@ -306,7 +307,7 @@ class _Scope:
             set(self.read),
         )
 
-    @property
+    @cached_property
     def vars(self) -> frozenset[Var]:
         return frozenset(loop.var for loop in self.loops)
 
@@ -412,9 +413,11 @@ def _loop(loop: Loop, scope: _Scope) -> None:
 
 
 def _instr(instr: Instr, scope: _Scope) -> None:
-    _require(instr.vars <= scope.vars, f"depends on {_names(instr.vars - scope.vars)}, not bound")
+    if not instr.vars <= scope.vars:
+        raise VerifyError(f"depends on {_names(instr.vars - scope.vars)}, not bound")
     for arg in instr.args:
-        _require(arg in scope.known, f"its operand {arg!r} is not defined here")
+        if arg not in scope.known:
+            raise VerifyError(f"its operand {arg!r} is not defined here")
     if instr.op in INSTRS:
         INSTRS[instr.op](instr, scope)
     else:
@@ -422,8 +425,9 @@ def _instr(instr: Instr, scope: _Scope) -> None:
         _check_op(instr.op, [a.dtype for a in instr.args], instr.dtype, instr.attr)
         if instr.op in (ops.CAST, ops.BITCAST):
             _require(instr.attr is instr.args[0].dtype, f"its source dtype is not {instr.attr}")
-    used = frozenset[Var]().union(*(a.vars for a in instr.args))
-    _require(used <= instr.vars, f"its operands depend on {_names(used - instr.vars)} too")
+    for arg in instr.args:
+        if not arg.vars <= instr.vars:
+            raise VerifyError(f"its operands depend on {_names(arg.vars - instr.vars)} too")
     scope.known.add(instr)
 
 
@@ -544,7 +548,8 @@ def _access(buffer: Param | Array, index: Index, gate: Instr | None, scope: _Sco
 
 
 def _index(index: Index, scope: _Scope) -> None:
-    _require(index.vars <= scope.vars, f"its index needs {_names(index.vars - scope.vars)}")
+    if not index.vars <= scope.vars:
+        raise VerifyError(f"its index needs {_names(index.vars - scope.vars)}")
     for atom, _ in index.terms:
         if isinstance(atom, Opaque):
             _require(atom.value in scope.known, f"{atom.name} in its index is not defined here")

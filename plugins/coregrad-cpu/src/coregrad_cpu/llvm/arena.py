@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import mmap
 import os
 import sys
@@ -55,20 +56,19 @@ class Arena:
         """A block of at least ``nbytes``, contents undefined."""
         size = size_class(nbytes)
         with self._lock:
-            self._collect()
-            found = self._fitting(size)
+            if self._returned:
+                self._collect()
+            found = size if self._free.get(size) else self._larger(size)
             if found:
                 self.kept -= found
                 return Buffer(self._free[found].pop(), nbytes, found)
             address = self._cut(size) if size < SLAB else self._map(size)
         return Buffer(address, nbytes, size)
 
-    def _fitting(self, size: int) -> int:
-        """The size of a free block that serves: of this size, or for a large one of a larger size
-        that is free anyway. A step of training, whose tensors have a dozen sizes, then needs little
-        more memory than it uses at a time. 0 for none."""
-        if self._free.get(size):
-            return size
+    def _larger(self, size: int) -> int:
+        """A larger size of which a block is free, and serves a large one just as well. A step of
+        training, whose tensors have a dozen sizes, then needs little more memory than it uses at a
+        time. 0 for none."""
         if size < SLAB:
             return 0
         larger = (s for s, free in self._free.items() if free and size < s <= LARGER * size)
@@ -143,6 +143,7 @@ class Arena:
                 self.kept -= size
 
 
+@functools.lru_cache(1024)
 def size_class(nbytes: int) -> int:
     """``nbytes`` rounded up so that few sizes exist: at most an eighth is wasted.
 

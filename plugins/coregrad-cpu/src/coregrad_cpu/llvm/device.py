@@ -89,8 +89,9 @@ class Replay:
     def __init__(self, pool: Pool, launches: Sequence[Launch]) -> None:
         self._pool = pool
         self._slots = np.array([slot for _, slots, _ in launches for slot in slots], np.intp)
-        self._arguments = np.zeros(len(self._slots) + 1, np.int64)
-        address, records = self._arguments.ctypes.data, list[Record]()
+        memory = np.zeros(len(self._slots) + 1, np.int64)
+        self._arguments = memory[:-1]
+        address, records = memory.ctypes.data, list[Record]()
         for compiled, slots, grid in launches:
             records += compiled.records(address, grid)
             address += 8 * len(slots)
@@ -103,7 +104,7 @@ class Replay:
         """Carry out every launch; ``buffers`` are what the launches' slots number."""
         addresses = np.array([0 if b is None else b.address for b in buffers], np.int64)
         with self._pool.lock:
-            addresses.take(self._slots, out=self._arguments[: len(self._slots)], mode="clip")
+            addresses.take(self._slots, out=self._arguments, mode="clip")
             self._pool.run(self._runlist)
 
 

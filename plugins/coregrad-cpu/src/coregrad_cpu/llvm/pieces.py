@@ -32,10 +32,10 @@ _known: dict[tuple[str, str], Piece] = {}  # by the function's text and the modu
 def cut(text: str, named: Callable[[str], str]) -> tuple[str, list[Piece]]:
     """The text with such functions only declared, and these. ``named`` gives a text a short name
     that no other text has."""
-    found = list(BEGIN.finditer(text))
+    found = _begins(text)
     if not found:
         return text, []
-    attributes = next(line for line in reversed(text.splitlines()) if line.startswith("attributes"))
+    attributes = text[text.rindex("\nattributes") + 1 :].splitlines()[0]
     rest, at = "", 0
     pieces: list[Piece] = []
     for begin in found:
@@ -47,6 +47,18 @@ def cut(text: str, named: Callable[[str], str]) -> tuple[str, list[Piece]]:
     for begin, piece in zip(found, pieces, strict=True):
         rest = rest.replace(f"@{begin[2]}(", f"@{piece.name}(")
     return rest, pieces
+
+
+def _begins(text: str) -> list[re.Match[str]]:
+    """Where such functions begin. Texts are long, and most of them have none."""
+    found = []
+    at = text.find("\ndefine internal ")
+    while at >= 0:
+        begin = BEGIN.match(text, at + 1)
+        if begin is not None:
+            found.append(begin)
+        at = text.find("\ndefine internal ", at + 1)
+    return found
 
 
 def _piece(

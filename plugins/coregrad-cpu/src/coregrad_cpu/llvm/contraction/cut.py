@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 from coregrad.ir.index import Var
@@ -24,12 +25,12 @@ class Cut:
         """Of the axis that is cut."""
         return self.axes[self.at].extent
 
-    @property
+    @cached_property
     def inner(self) -> int:
         """Elements per step of the cut axis."""
         return prod(v.extent for v in self.axes[self.at + 1 :])
 
-    @property
+    @cached_property
     def outer(self) -> int:
         """Combinations of the axes before the cut one."""
         return prod(v.extent for v in self.axes[: self.at])
@@ -44,7 +45,7 @@ class Cut:
         """How many of the pieces have ``size`` steps."""
         return self.extent - self.pieces * (self.size - 1)
 
-    @property
+    @cached_property
     def total(self) -> int:
         """Pieces in all."""
         return self.outer * self.pieces

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import gcd, prod
 
 from coregrad.dtypes import DType
@@ -59,7 +60,7 @@ class Packed:
     cost: float  # cycles per element
     originals: tuple[Var, ...]  # the contraction's axes that ``axes`` were merged from
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Elements of the side."""
         return prod(v.extent for v in self.axes)

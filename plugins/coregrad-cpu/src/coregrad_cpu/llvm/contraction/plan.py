@@ -370,6 +370,7 @@ def _chunked(draft: Plan, speed: float, output: float, machine: Machine) -> Plan
     """The plan with the numbers of panels and blocks per chunk that cost least."""
     item, best = draft.dtype.itemsize, draft
     panel_bytes = draft.steps * draft.panel * item
+    copy = draft.read.cost * draft.copy_size if draft.read.copied else 0.0
     for panels in _counts(draft.all_panels):
         if panels > 1 and panels * panel_bytes > PANEL_BYTES:
             break
@@ -377,7 +378,7 @@ def _chunked(draft: Plan, speed: float, output: float, machine: Machine) -> Plan
             plan = replace(draft, panels=panels, blocks=blocks)
             if draft.k.total > 1 and plan.sums_size * item > SUMS_BYTES:
                 break
-            work = _work(plan, speed, output)
+            work = _work(plan, speed, output, copy)
             cost = work * _waves(prod(plan.grid), machine.threads)
             if cost < best.cost:
                 best = replace(plan, cost=cost, work=work)
@@ -390,8 +391,8 @@ def _waves(chunks: int, threads: int) -> float:
     return waves + 0.5 if waves >= CHUNKS else -(-chunks // threads) + 0.25
 
 
-def _work(plan: Plan, speed: float, output: float) -> float:
-    """Cycles of one chunk."""
+def _work(plan: Plan, speed: float, output: float, copy: float) -> float:
+    """Cycles of one chunk; ``copy`` are those of one copy of the scalar side."""
     steps = _elements(plan.k.axes)
     scalar = plan.blocks / plan.all_blocks
     vector = plan.panels / plan.all_panels
@@ -403,5 +404,5 @@ def _work(plan: Plan, speed: float, output: float) -> float:
     if plan.k.total > 1:
         chunk += 0.2 * results * plan.k.total
     if plan.read.copied:
-        chunk += plan.read.cost * plan.copy_size * plan.k.total * plan.blocks
+        chunk += copy * plan.k.total * plan.blocks
     return chunk

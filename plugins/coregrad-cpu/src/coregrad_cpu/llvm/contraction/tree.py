@@ -97,15 +97,23 @@ def merge(fragment: Fragment, axes: Sequence[Var]) -> tuple[Fragment, tuple[Var,
     at = len(merged) - 2
     while at >= 0:
         outer, inner = merged[at], merged[at + 1]
+        at -= 1
+        if any(_apart(index, outer, inner) for index in fragment.indices()):
+            continue
         joined = Var(f"{outer.name}_{inner.name}", outer.extent * inner.extent)
         position = ix.variable(joined)
         values = {outer: position // inner.extent, inner: position % inner.extent}
         changed = fragment.rewrite(lambda index, v=values: index.substitute(v))  # type: ignore[misc]
         if changed is not None and all(_even(index, joined) for index in changed.indices()):
             fragment = changed
-            merged[at : at + 2] = [joined]
-        at -= 1
+            merged[at + 1 : at + 3] = [joined]
     return fragment, tuple(merged)
+
+
+def _apart(index: Index, outer: Var, inner: Var) -> bool:
+    """Whether two axes are seen for certain to be no row-major position: a cheap look."""
+    long, short = index.coefficient(outer), index.coefficient(inner)
+    return long is not None and short is not None and long != short * inner.extent
 
 
 def _even(index: Index, var: Var) -> bool:

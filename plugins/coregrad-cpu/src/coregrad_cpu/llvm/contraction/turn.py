@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+
 from coregrad.dtypes import DType
 from coregrad_cpu.llvm import words
 
 
+@functools.cache
 def text(name: str, dtype: DType, lanes: int, columns: int) -> str:
     """``void @name(ptr from, i64 step, ptr to, i64 stride)``: ``lanes`` rows of ``lanes`` numbers,
     ``step`` apart, of which the first ``columns`` columns are written as rows ``stride`` apart.
