@@ -51,7 +51,9 @@ def plan(found: Evaluation, limits: Limits) -> Plan:
     merged = Plan(groups, reduce_groups, shared=_shared(found, reduce_groups))
     order = _order(found, groups)
     whole = place.contraction(found)
-    if scatter or found.running or whole is not None or not groups:
+    if scatter:
+        return replace(merged, order=order, columns=_columns(found, limits))
+    if found.running or whole is not None or not groups:
         return replace(merged, order=order)
     tile = _tile(found, order, limits)
     if tile is not None:
@@ -193,6 +195,29 @@ def _order(found: Evaluation, groups: Sequence[Sequence[int]]) -> tuple[int, ...
         return -sum(bool(used & r.free) for r in found.reductions)
 
     return tuple(sorted(range(len(groups)), key=rank))
+
+
+def _columns(found: Evaluation, limits: Limits) -> tuple[int, int] | None:
+    """How many columns the rows of a flat scatter have, and how many of them are walked abreast.
+
+    Where a value's place is its column and something that no column is far from, values of
+    different columns never meet, and have no order among each other. A vector machine takes a line
+    of its cache at a time, others a column.
+    """
+    if found.group_vars or found.reductions:
+        return None
+    (row,) = found.output_vars
+    (store,) = found.stores
+    width = others = 0
+    for atom, step in store.index.terms:
+        if not width and step == 1 and isinstance(atom, Remainder) and atom.x == variable(row):
+            width = atom.divisor
+        else:
+            others = math.gcd(others, step)
+    if not 0 < width <= others:
+        return None
+    abreast = _divisor_near(width, LINE) if limits.vector_bytes else 1
+    return (width, abreast) if abreast and row.extent % width == 0 else None
 
 
 def _grid(

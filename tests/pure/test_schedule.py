@@ -163,6 +163,40 @@ def test_a_device_without_lanes_gets_none() -> None:
             assert all(s.lanes == 1 for s in walk(task.kernel.body) if isinstance(s, Loop))
 
 
+def added_to_columns(width: int) -> Node:
+    """Values added into rows of ``width`` columns, each into its own, at places one array gives."""
+    rows = build.mul(
+        places := source("i", 40, width, dtype=dtypes.int64), build.const_like(places, width)
+    )
+    column = spread(build.iota(width, dtypes.int64), (40, width), (0,))
+    where = build.reshape(build.add(rows, column), (40 * width,))
+    value = build.reshape(source("v", 40, width), (40 * width,))
+    return build.scatter(source("x", 9 * width), where, value, "add")
+
+
+def test_a_scatters_columns_are_shared_out_in_lines_and_its_rows_keep_their_order() -> None:
+    for limits, width, wanted in (
+        (VECTORS, 64, [("i0", 4, "grid"), ("s", 40, "serial"), ("i1", 16, "serial")]),
+        (VECTORS, 31, [("s", 40 * 31, "serial")]),
+        (SCALARS, 64, [("i0", 64, "grid"), ("s", 40, "serial")]),
+        (SCALARS, 1, [("s", 40, "serial")]),
+    ):
+        *_, made = tasks(added_to_columns(width), limits=limits)
+        verify_kernel(made.kernel)
+        loops = [s for s in walk(made.kernel.body) if isinstance(s, Loop)]
+        assert [(s.var.name, s.var.extent, s.kind) for s in loops] == wanted
+
+
+def test_places_that_may_meet_are_taken_one_after_the_other() -> None:
+    near = source("i", 40 * 64, dtype=dtypes.int64)
+    column = build.reshape(spread(build.iota(64, dtypes.int64), (40, 64), (0,)), (40 * 64,))
+    for where in (build.add(near, column), build.add(build.add(near, near), column), near):
+        scatter = build.scatter(source("x", 999), where, source("v", 40 * 64), "add")
+        *_, made = tasks(scatter, limits=SCALARS)
+        loops = [s for s in walk(made.kernel.body) if isinstance(s, Loop)]
+        assert [(s.var.name, s.var.extent) for s in loops] == [("s", 40 * 64)]
+
+
 def test_reductions_that_need_each_other_crosswise_do_not_share_a_loop() -> None:
     x, y = source("x", 8, 16), source("y", 8, 16)
     top = build.reduce("max", x, (1,))
