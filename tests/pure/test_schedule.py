@@ -124,6 +124,19 @@ def test_a_large_sum_has_two_kernels_with_blocks_set_by_size() -> None:
     assert last.sources == first.outputs
 
 
+@pytest.mark.parametrize(
+    ("shape", "blocks", "lanes"),
+    [((768, 3072), 16, 128), ((4096, 4096), 256, 64), ((768, 512), 16, 128)],
+)
+def test_rows_in_a_cache_are_added_up_more_at_a_time_and_in_longer_pieces(
+    shape: tuple[int, int], blocks: int, lanes: int
+) -> None:
+    first, second, *_ = tasks(build.reduce("add", source("x", *shape), (0,)))
+    widths = [s.lanes for s in walk(first.kernel.body) if isinstance(s, Loop)]
+    assert (first.kernel.grid, max(widths)) == (blocks, lanes)
+    assert second.sources == first.outputs
+
+
 def test_a_costly_value_that_a_window_repeats_gets_a_buffer() -> None:
     x, w = source("x", 4, 3, 32, 32), source("w", 8, 3, 5, 5)
     heavy = build.exp(build.div(x, build.const_like(x, 3)))
