@@ -36,6 +36,8 @@ ENOUGH = 64  # iterations of the grid loop that keep every thread busy
 BLOCK = 4096  # iterations that a split-off inner loop should have
 TILE = (64, 16)  # of a transposed copy: 16 rows of the source stay in the nearest cache
 LINE = 16  # elements that a line of a cache holds, for most dtypes
+HALF_PAGE = 2048  # bytes
+PIECES = 4  # of a row that threads share
 UNROLL = 4  # vectors per step of a cheap reduction, to hide the latency of its addition
 PIECE = 8  # the same of columns: two lines of each row more gain nothing, four less cost 15 %
 
@@ -204,7 +206,8 @@ def _columns(found: Evaluation, limits: Limits) -> tuple[int, int] | None:
 
     Where a value's place is its column and something that no column is far from, values of
     different columns never meet, and have no order among each other. A vector machine takes a line
-    of its cache at a time, others a column.
+    of its cache at a time, others a column. Rows half a page apart are left in longer pieces: where
+    two addresses differ by pages, a load waits for a store that has nothing to do with it.
     """
     if found.group_vars or found.reductions:
         return None
@@ -218,7 +221,8 @@ def _columns(found: Evaluation, limits: Limits) -> tuple[int, int] | None:
             others = math.gcd(others, step)
     if not 0 < width <= others:
         return None
-    abreast = _divisor_near(width, LINE) if limits.vector_bytes else 1
+    wanted = LINE if others * store.target.dtype.itemsize % HALF_PAGE else width // PIECES
+    abreast = _divisor_near(width, wanted) if limits.vector_bytes else 1
     return (width, abreast) if abreast and row.extent % width == 0 else None
 
 

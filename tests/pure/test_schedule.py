@@ -190,6 +190,7 @@ def added_to_columns(width: int) -> Node:
 def test_a_scatters_columns_are_shared_out_in_lines_and_its_rows_keep_their_order() -> None:
     for limits, width, wanted in (
         (VECTORS, 64, [("i0", 4, "grid"), ("s", 40, "serial"), ("i1", 16, "serial")]),
+        (VECTORS, 512, [("i0", 4, "grid"), ("s", 40, "serial"), ("i1", 128, "serial")]),
         (VECTORS, 31, [("s", 40 * 31, "serial")]),
         (SCALARS, 64, [("i0", 64, "grid"), ("s", 40, "serial")]),
         (SCALARS, 1, [("s", 40, "serial")]),
