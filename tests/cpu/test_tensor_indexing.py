@@ -277,7 +277,7 @@ def columns_of(array, index, src):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32])
-@pytest.mark.parametrize("width", [1, 7, 16, 31, 32, 33, 37, 48, 64, 80])
+@pytest.mark.parametrize("width", [1, 7, 16, 31, 32, 33, 37, 48, 64, 80, 512])
 def test_columns_that_threads_share_are_added_up_in_the_order_of_the_rows(device, width, dtype):
     rng = np.random.default_rng(width)
     index = rng.integers(0, 50, (400, width))
@@ -330,6 +330,21 @@ def test_an_index_out_of_range_in_any_column_raises(device):
             Tensor.zeros(10, 64, device=device).scatter_add(
                 0, wrong, Tensor.ones(40, 64, device=device)
             ).numpy()
+
+
+def test_an_index_that_was_looked_at_is_held_to_every_length_and_after_every_update(device):
+    x, index = Tensor.arange(10, device=device), Tensor([3, 0, 7], device=device)
+    assert x[index].tolist() == [3, 0, 7]
+    with pytest.raises(IndexRangeError, match="index 7 is outside axis 0 of size 5"):
+        x[:5][index]
+    index[1] = -10
+    assert x[index].tolist() == [3, 0, 7]
+    index[1] = 10
+    with pytest.raises(IndexRangeError, match="10"):
+        x[index.realize()]
+    index -= 8
+    index.realize()
+    assert x[index].tolist() == [5, 2, 9]
 
 
 @pytest.mark.parametrize("include_self", [True, False])
