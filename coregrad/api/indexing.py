@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -242,10 +243,10 @@ def in_range(name: str, index: TensorBase, axis: int, length: int) -> Node:
             f"{name}: a {node.dtype.name} tensor is no index; cast it to int64, or compare it to "
             "make a mask"
         )
-    known = known_values(node, index.device)
+    known = known_range(node, index.device)
     if known is None:
         return build.check(node, length, caller())
-    low, high = (int(known.min()), int(known.max())) if known.size else (0, -1)
+    low, high = known
     if low < -length or high >= length:
         wrong = low if low < -length else high
         raise IndexRangeError(
@@ -258,9 +259,34 @@ def in_range(name: str, index: TensorBase, axis: int, length: int) -> Node:
     return build.where(build.lt(node, build.const_like(node, 0)), moved, node)
 
 
+def known_range(node: Node, device: str) -> tuple[int, int] | None:
+    """The smallest and the largest of :func:`known_values`. They are looked at once: what a buffer
+    node holds stays while there is the node, and a large index takes longer to look at than to
+    use."""
+    found = engine.resolve(node)
+    known = _ranges.get(found)
+    if known is not None and not is_captured():
+        return known
+    values = known_values(node, device)
+    if values is None:
+        return None
+    known = (int(values.min()), int(values.max())) if values.size else (0, -1)
+    if found.op is ops.BUFFER:
+        _ranges[found] = known
+    return known
+
+
+_ranges: WeakKeyDictionary[Node, tuple[int, int]] = WeakKeyDictionary()
+
+
+def is_captured() -> bool:
+    """Whether what is called now will be replayed, with other values."""
+    return capture.recorder is not None and capture.recorder.is_here()
+
+
 def known_values(node: Node, device: str) -> Array | None:
     """The values of a node that are on the host already, and will not be others in a replay."""
-    if capture.recorder is not None and capture.recorder.is_here():
+    if is_captured():
         return None
     found = engine.resolve(node)
     if found.op is ops.CONST:

@@ -46,6 +46,7 @@ Visit = Generator[Request, Instr, Instr]
 DEAR = frozenset((ops.EXP, ops.LOG, ops.SIN, ops.DIV, ops.SQRT))
 ORDERED = "s"  # the name of a loop variable whose iterations have an order
 ABREAST = 4  # rows that one iteration of a scan takes: an addition's latency, in additions
+TERMS = 64  # that a position is taken apart into: more are no sum of one index per axis
 TUPLES = 4  # index tuples under which one kernel asks for a node before it gets a buffer
 
 
@@ -101,6 +102,7 @@ class Plan:
     grid: int = 1
     split: int = 0  # the innermost group walks blocks of this many elements
     tile: tuple[int, int] | None = None  # the two innermost groups walk tiles of this size
+    columns: tuple[int, int] | None = None  # of a flat scatter: how many, how many of them abreast
     rows: tuple[RowCache, ...] = ()
 
 
@@ -735,24 +737,56 @@ def evaluate_scatter(
     """
     e = Evaluator(buffered, plan, checks)
     _, index, value = node.src
-    rest = node.shape[1:]
-    columns = _output_indices(e.found, rest, plan)
     param = Param("out0", node.dtype, math.prod(node.shape), "inout")
     e.found.params.append(param)
-    row = Var(ORDERED, index.shape[0])
-    e.found.output_vars.append(row)
-    at = variable(row)
-    position, valid = e.as_index(e.value(index, (at,)), node.shape[0])
-    target = flatten((position, *columns), node.shape)
+    columns = _output_indices(e.found, node.shape[1:], plan)
+    at = _ordered_index(e.found, index.shape[0], plan)
+    chosen = e.value(index, (at,))
+    position, valid = e.as_index(chosen, node.shape[0])
+    if not columns:
+        position = _terms(e, chosen, node.shape[0])
+    target = flatten((position, *columns), node.shape).assume(0, param.size - 1)
     new = e.value(value, (at, *columns), valid)
     if node.arg == "add":
         gate = (valid,) if valid else ()
-        old = e.instr(ops.LOAD, node.dtype, gate, (param, target), within=frozenset((row,)))
+        old = e.instr(ops.LOAD, node.dtype, gate, (param, target), within=at.vars)
         new = e.instr(ops.ADD, node.dtype, (old, new))
     e.found.stores.append(Store(param, target, new, valid))
     if e.found.error_stores:
         e.found.params.append(e.error_param())
     return e.found
+
+
+def _ordered_index(found: Evaluation, count: int, plan: Plan) -> Index:
+    """Which value of a scatter an iteration takes: one after the other, or, of rows whose columns
+    never meet, a block of columns, in it row after row, and in each row the block's columns."""
+    if plan.columns is None:
+        row = Var(ORDERED, count)
+        found.output_vars.append(row)
+        return variable(row)
+    width, abreast = plan.columns
+    block, row = Var("i0", width // abreast), Var(ORDERED, count // width)
+    column = Var("i1", abreast)
+    found.output_vars += [v for v in (block, row, column) if v.extent > 1 or v is row]
+    return variable(row) * width + variable(block) * abreast + variable(column)
+
+
+def _terms(e: Evaluator, position: Instr, length: int) -> Index:
+    """A position that was computed as a sum, as an index with these terms: what is known of them
+    tells which positions differ. It lies in the target, so that no part of it wraps around."""
+    total, stack = constant(0), [(position, 1)]
+    for _ in range(TERMS):
+        if not stack:
+            return total
+        value, factor = stack.pop()
+        if value.op is ops.ADD:
+            stack += [(arg, factor) for arg in value.args]
+        elif value.op is ops.MUL and value.args[1].op is ops.CONST:
+            number, _ = e.as_index(value.args[1], length)
+            stack.append((value.args[0], factor * number.const))
+        else:
+            total = total + e.as_index(value, length)[0] * factor
+    return e.as_index(position, length)[0]
 
 
 def evaluate_scan(

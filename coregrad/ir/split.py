@@ -20,7 +20,9 @@ BLOCK = 4096  # elements that one partial result takes in
 FEW = 1024  # results that are enough to share out among threads
 LONG = 1 << 16  # elements that no single running sum should take in, for accuracy
 ROWS = 16  # rows that a sum of columns adds up at a time
+MORE_ROWS = 48  # the same of rows that lie in a cache: their partial sums are fewer to add up
 FAR = 1 << 18  # elements that no longer lie in the nearest caches
+FARTHEST = 1 << 22  # elements that may lie in no cache
 PARTS = 4  # parts of a concatenation that one kernel may choose among
 SCANNED = 2048  # elements of a block that is scanned in one go
 ROWS_ENOUGH = 64  # rows that keep every thread busy without blocks
@@ -81,16 +83,22 @@ def _split_reduction(node: Node) -> Node:
         return node
     if length >= 4 * ROWS and length * results >= FAR and not is_product_sum(node):
         if _walks_columns(x, axes):
-            return _two_stages(x, kind, axes, max(2, length // ROWS))
+            return _two_stages(x, kind, axes, _row_blocks(length, results))
         if len(axes) == 1 and _lies_in_columns(x, axes[0]):
             (axis,) = axes
             others = (a for a in range(len(x.shape)) if a != axis)
             x = build.permute(x, (axis, *others))
-            return _two_stages(x, kind, (0,), max(2, length // ROWS))
+            return _two_stages(x, kind, (0,), _row_blocks(length, results))
     worth = length >= 2 * BLOCK and results < FEW and length * results >= 8 * BLOCK
     if worth or (length >= LONG and kind == "add"):
         return _two_stages(x, kind, axes, max(2, min(512, length // BLOCK)))
     return node
+
+
+def _row_blocks(length: int, results: int) -> int:
+    """How many blocks of rows a sum of columns is cut into."""
+    rows = ROWS if length * results >= FARTHEST else MORE_ROWS
+    return max(4, length // rows)
 
 
 def _walks_columns(x: Node, axes: Sequence[int]) -> bool:

@@ -267,6 +267,86 @@ def test_scatter_and_scatter_add_follow_the_definition(shape, data):
     )
 
 
+def columns_of(array, index, src):
+    """``array`` with ``src`` added in the order of its rows, as float32 and integers add up."""
+    out = array.copy()
+    rows, width = index.shape
+    for row in range(rows):
+        out[index[row], np.arange(width)] += src[row]
+    return out
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32])
+@pytest.mark.parametrize("width", [1, 7, 16, 31, 32, 33, 37, 48, 64, 80, 512])
+def test_columns_that_threads_share_are_added_up_in_the_order_of_the_rows(device, width, dtype):
+    rng = np.random.default_rng(width)
+    index = rng.integers(0, 50, (400, width))
+    a, src = (rng.standard_normal((n, width)) * 1000 for n in (50, 400))
+    a, src = a.astype(dtype), src.astype(dtype)
+    want = columns_of(a, index, src)
+    x, s = Tensor(a, device=device), Tensor(src, device=device)
+    known, computed = Tensor(index, device=device), Tensor(index - 1, device=device) + 1
+    for i in (known, computed):
+        for _ in range(3):
+            np.testing.assert_array_equal(x.scatter_add(0, i, s).numpy(), want)
+    narrow = width // 2
+    want = a.copy()
+    want[:, :narrow] = columns_of(a[:, :narrow], index[:, :narrow], src[:, :narrow])
+    got = x.scatter_add(0, known[:, :narrow], s[:, :narrow])
+    np.testing.assert_array_equal(got.numpy(), want)
+
+
+def test_the_last_row_set_in_a_column_stays(device):
+    rng = np.random.default_rng(0)
+    index, src = rng.integers(0, 6, (300, 64)), rng.standard_normal((300, 64), np.float32)
+    want = np.zeros((6, 64), np.float32)
+    for row in range(300):
+        want[index[row], np.arange(64)] = src[row]
+    got = Tensor.zeros(6, 64, device=device).scatter(
+        0, Tensor(index, device=device), Tensor(src, device=device)
+    )
+    np.testing.assert_array_equal(got.numpy(), want)
+
+
+def test_middle_axes_and_rows_that_all_columns_share_are_added_up_in_order(device):
+    rng = np.random.default_rng(1)
+    index, src = rng.integers(0, 5, (3, 70, 48)), rng.standard_normal((3, 70, 48), np.float32)
+    want = np.zeros((3, 5, 48), np.float32)
+    for outer in range(3):
+        want[outer] = columns_of(want[outer], index[outer], src[outer])
+    x, i, s = (Tensor(a, device=device) for a in (np.zeros_like(want), index, src))
+    np.testing.assert_array_equal(x.scatter_add(1, i, s).numpy(), want)
+    same = Tensor(index[0, :, :1], device=device).expand(70, 48)
+    want = columns_of(np.zeros((5, 48), np.float32), index[0, :, :1].repeat(48, 1), src[0])
+    np.testing.assert_array_equal(x[0].scatter_add(0, same, s[0]).numpy(), want)
+
+
+def test_an_index_out_of_range_in_any_column_raises(device):
+    for column in (0, 17, 63):
+        index = np.zeros((40, 64), np.int64)
+        index[-1, column] = 9
+        wrong = Tensor(index, device=device) + 1
+        with pytest.raises(IndexRangeError):
+            Tensor.zeros(10, 64, device=device).scatter_add(
+                0, wrong, Tensor.ones(40, 64, device=device)
+            ).numpy()
+
+
+def test_an_index_that_was_looked_at_is_held_to_every_length_and_after_every_update(device):
+    x, index = Tensor.arange(10, device=device), Tensor([3, 0, 7], device=device)
+    assert x[index].tolist() == [3, 0, 7]
+    with pytest.raises(IndexRangeError, match="index 7 is outside axis 0 of size 5"):
+        x[:5][index]
+    index[1] = -10
+    assert x[index].tolist() == [3, 0, 7]
+    index[1] = 10
+    with pytest.raises(IndexRangeError, match="10"):
+        x[index.realize()]
+    index -= 8
+    index.realize()
+    assert x[index].tolist() == [5, 2, 9]
+
+
 @pytest.mark.parametrize("include_self", [True, False])
 @pytest.mark.parametrize("reduce", ["sum", "prod", "mean", "amax", "amin"])
 def test_scatter_reduce_folds(reduce, include_self):

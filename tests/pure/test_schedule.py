@@ -124,6 +124,19 @@ def test_a_large_sum_has_two_kernels_with_blocks_set_by_size() -> None:
     assert last.sources == first.outputs
 
 
+@pytest.mark.parametrize(
+    ("shape", "blocks", "lanes"),
+    [((768, 3072), 16, 128), ((4096, 4096), 256, 64), ((768, 512), 16, 128)],
+)
+def test_rows_in_a_cache_are_added_up_more_at_a_time_and_in_longer_pieces(
+    shape: tuple[int, int], blocks: int, lanes: int
+) -> None:
+    first, second, *_ = tasks(build.reduce("add", source("x", *shape), (0,)))
+    widths = [s.lanes for s in walk(first.kernel.body) if isinstance(s, Loop)]
+    assert (first.kernel.grid, max(widths)) == (blocks, lanes)
+    assert second.sources == first.outputs
+
+
 def test_a_costly_value_that_a_window_repeats_gets_a_buffer() -> None:
     x, w = source("x", 4, 3, 32, 32), source("w", 8, 3, 5, 5)
     heavy = build.exp(build.div(x, build.const_like(x, 3)))
@@ -161,6 +174,41 @@ def test_a_device_without_lanes_gets_none() -> None:
     for name in PROGRAMS:
         for task in tasks(*PROGRAMS[name](), limits=SCALARS):
             assert all(s.lanes == 1 for s in walk(task.kernel.body) if isinstance(s, Loop))
+
+
+def added_to_columns(width: int) -> Node:
+    """Values added into rows of ``width`` columns, each into its own, at places one array gives."""
+    rows = build.mul(
+        places := source("i", 40, width, dtype=dtypes.int64), build.const_like(places, width)
+    )
+    column = spread(build.iota(width, dtypes.int64), (40, width), (0,))
+    where = build.reshape(build.add(rows, column), (40 * width,))
+    value = build.reshape(source("v", 40, width), (40 * width,))
+    return build.scatter(source("x", 9 * width), where, value, "add")
+
+
+def test_a_scatters_columns_are_shared_out_in_lines_and_its_rows_keep_their_order() -> None:
+    for limits, width, wanted in (
+        (VECTORS, 64, [("i0", 4, "grid"), ("s", 40, "serial"), ("i1", 16, "serial")]),
+        (VECTORS, 512, [("i0", 4, "grid"), ("s", 40, "serial"), ("i1", 128, "serial")]),
+        (VECTORS, 31, [("s", 40 * 31, "serial")]),
+        (SCALARS, 64, [("i0", 64, "grid"), ("s", 40, "serial")]),
+        (SCALARS, 1, [("s", 40, "serial")]),
+    ):
+        *_, made = tasks(added_to_columns(width), limits=limits)
+        verify_kernel(made.kernel)
+        loops = [s for s in walk(made.kernel.body) if isinstance(s, Loop)]
+        assert [(s.var.name, s.var.extent, s.kind) for s in loops] == wanted
+
+
+def test_places_that_may_meet_are_taken_one_after_the_other() -> None:
+    near = source("i", 40 * 64, dtype=dtypes.int64)
+    column = build.reshape(spread(build.iota(64, dtypes.int64), (40, 64), (0,)), (40 * 64,))
+    for where in (build.add(near, column), build.add(build.add(near, near), column), near):
+        scatter = build.scatter(source("x", 999), where, source("v", 40 * 64), "add")
+        *_, made = tasks(scatter, limits=SCALARS)
+        loops = [s for s in walk(made.kernel.body) if isinstance(s, Loop)]
+        assert [(s.var.name, s.var.extent) for s in loops] == [("s", 40 * 64)]
 
 
 def test_reductions_that_need_each_other_crosswise_do_not_share_a_loop() -> None:
