@@ -84,6 +84,7 @@ def test_devices_of_many_threads_read_the_places_too(grouped: str, made: list[st
     assert len(made) <= 12
 
 
+@pytest.mark.parametrize("device", ["cpu", "numpy"])  # whose kernels are compiled soon
 @cases
 @given(
     rows=st.integers(4, 7),

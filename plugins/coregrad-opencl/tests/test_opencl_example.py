@@ -34,6 +34,7 @@ def losses(device: str) -> list[float]:
 
 @pytest.mark.slow
 def test_the_convolutional_example_has_the_losses_of_the_cpu(platforms: list[str]) -> None:
-    first, second = losses("opencl")
-    assert [first, second] == pytest.approx(losses("cpu"), rel=1e-5)
-    assert second != first
+    (first, second), (ours, then) = losses("opencl"), losses("cpu")
+    assert first == pytest.approx(ours, rel=1e-5)
+    assert second == pytest.approx(then, rel=1e-3)  # Adam's first step turns on signs of gradients
+    assert second < first

@@ -54,13 +54,6 @@ class ReferenceFrame:
             yield np.arange(start, stop).reshape([-1 if i == axis else 1 for i in range(RANK)])
             self.sizes.pop()
 
-    def loop_until(
-        self, name: str, extent: int, limit: Any, lanes: int, resume: bool
-    ) -> Iterator[Any]:
-        """As far as the outer iteration that goes furthest."""
-        furthest = int(np.max(limit)) if np.size(limit) else 0
-        yield from self.loop(name, min(extent, max(0, furthest)), "serial", lanes, resume)
-
     def declare(self, name: str, dtype: DType, initial: Any, lanes: int) -> None:
         self.variables[name] = np.broadcast_to(initial, self.shape)
 
