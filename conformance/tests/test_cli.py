@@ -42,7 +42,12 @@ def test_a_filtered_run_passes_and_is_no_certificate(tmp_path: Path) -> None:
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert names == ["REPORT.html", "REPORT.md", "badge.json", "report.json"]
     checked = run("verify", tmp_path / "out" / "report.json")
-    assert checked.returncode == 0, checked.stdout
+    assert checked.returncode == 1, checked.stdout
+    total = len(all_rows("core"))
+    few = sum(row.id.startswith("add/int32/") for row in all_rows("core"))
+    assert f"filtered (--only add/int32/*): {few} of the {total} rows of core" in checked.stdout
+    assert "no certificate" in checked.stdout
+    assert "accounted for" not in checked.stdout
 
 
 def test_a_run_without_a_report_leaves_nothing(
@@ -174,7 +179,9 @@ def test_verify_can_run_the_rows_again(tmp_path: Path) -> None:
     only = ("--only", "xor/*")
     assert run("run", "numpy", *only, "--report", tmp_path).returncode == 0
     path = tmp_path / "report.json"
-    assert run("verify", "--rerun", path).returncode == 0
+    again = run("verify", "--rerun", path)
+    assert again.returncode == 1
+    assert "consistent, but filtered" in again.stdout  # all of it holds, and it is not all
     text = path.read_text()
     path.write_text(text.replace('"status": "pass"', '"status": "fail"', 1))
     done = run("verify", "--rerun", path)
