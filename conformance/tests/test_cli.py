@@ -129,6 +129,28 @@ def test_explain_names_the_tolerance_and_its_source(capsys: pytest.CaptureFixtur
     assert "e to the x" in text
 
 
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("programs/smooth/03", "0.0001 of the largest value"),
+        ("programs/integers/03", "none: every value is equal"),
+        ("gradients/mul", "0.0002 of the largest value"),
+        ("training/adam", "1e-05 of the first loss, 0.001 of the later ones"),
+        ("draws/normal/float64", "1e-12 of the largest number"),
+        ("draws/uniform/float64", "none: every value is equal"),
+        ("functions/exp2/float16", "1 ulp of float16"),
+        ("tensors/float32/matmul-small", "any order of a float sum"),
+        ("reduce/add/float32/random", "any order of a float sum"),
+        ("tensors/copy", "none: every value is equal"),
+    ],
+)
+def test_explain_names_the_tolerance_of_rows_about_no_op_too(
+    row: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert here("explain", row) == 0
+    assert words in capsys.readouterr().out
+
+
 def test_an_unknown_row_has_suggestions(capsys: pytest.CaptureFixture[str]) -> None:
     assert here("explain", "exp/float32/randon") == 2
     assert "did you mean exp/float32/random" in capsys.readouterr().err

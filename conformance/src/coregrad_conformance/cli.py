@@ -162,6 +162,7 @@ def explain_row(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     """What a row checks, the contract's words for its op, and where the tolerance comes from."""
     from coregrad.hookspecs import BackendSpec
     from coregrad.ir.ops import CONTRACT_OPS
+    from coregrad_conformance import tolerance
 
     row = _row(options.row)
     print(f"{row.id}\n  level {row.level}, group {row.group}\n  {row.summary}")
@@ -169,27 +170,8 @@ def explain_row(options: argparse.Namespace, arguments: Sequence[str]) -> int:
         op = CONTRACT_OPS[row.op]
         words = inspect.getdoc(getattr(BackendSpec, f"lower_{op.name}")) or ""
         print(f"\nlower_{op.name} (coregrad/hookspecs.py):\n{textwrap.indent(words, '  ')}")
-        print(f"\nTolerance: {_tolerance(op.name, row.dtype)}")
-    else:
-        print("\nTolerance: see the row's file, coregrad_conformance/suite/" + row.group + ".py")
+    print(f"\nTolerance: {tolerance.words(row)}")
     return PASSED
-
-
-def _tolerance(op: str, dtype: str) -> str:
-    from coregrad.ir.ops import CONTRACT_OPS
-
-    if op == "reduce":
-        return (
-            "the bound that holds for any order of a float sum: (n-1) u sum|x| (Higham, Accuracy "
-            "and Stability of Numerical Algorithms, section 4.2); all else is exact"
-        )
-    limit = CONTRACT_OPS[op].ulp.get(dtype)
-    if limit is None:
-        return "none: every value is equal to the oracle's"
-    return (
-        f"{limit} ulp of {dtype} from the correctly rounded result (coregrad/contract.json, "
-        f"op {op}); NaN and infinities where the oracle has them"
-    )
 
 
 def repro_row(options: argparse.Namespace, arguments: Sequence[str]) -> int:
