@@ -64,9 +64,10 @@ class Report:
 def examine() -> Report:
     """Run every check. Takes as long as the plugins take to open, and 20 s for one that hangs."""
     checks = [Check(**row) for row in _coregrad_boot.installation()]
-    checks += [_contract(), *_environment(), _cache(), _threads(), *_plugins()]
-    chosen = _default()
-    checks.append(chosen)
+    checks += [_contract(), *_environment(), _cache(), _threads()]
+    devices = list(_plugins())
+    chosen = _default(devices)
+    checks += [*devices, chosen]
     if chosen.status == "fail" and config.get("COREGRAD_DEVICE").strip():
         return Report(checks, 2)
     return Report(checks, int(any(check.status == "fail" for check in checks)))
@@ -136,8 +137,14 @@ def _fix(row: plugins.Row) -> str:
     return f"upgrade or uninstall {row.distribution}, or set COREGRAD_PLUGINS=-{row.name}"
 
 
-def _default() -> Check:
+def _default(devices: list[Check]) -> Check:
+    """What a program gets that names no device; that it has to name one is no failure."""
     name, reason = plugins.probe_default()
     if name:
         return Check("default", "ok", f"{name} ({reason})")
-    return Check("default", "fail", " ".join(reason.split()))
+    words = " ".join(reason.split())
+    works = {check.subject for check in devices if check.status == "ok"}
+    named = [one for one in plugins.named_only() if f"device {one}" in works]
+    if named and not config.get("COREGRAD_DEVICE").strip():
+        return Check("default", "warn", words, f"set COREGRAD_DEVICE={named[0]}")
+    return Check("default", "fail", words)

@@ -42,6 +42,7 @@ __all__ = [
     "canonical",
     "default",
     "describe",
+    "named_only",
     "offers",
     "open_device",
     "probe_default",
@@ -254,6 +255,11 @@ def offers(name: str) -> list[str]:
     return [p.distribution for p in _registry.plugins if p.name == name and not p.refused]
 
 
+def named_only() -> list[str]:
+    """The devices that are installed, where none of them is taken without being named."""
+    return _registry.named_only()
+
+
 def register(info: BackendInfo, distribution: str = IN_PROCESS) -> None:
     """Offer a backend without packaging it. Raises DeviceError when the name is taken."""
     _registry.register(info, distribution)
@@ -410,8 +416,15 @@ class Registry:
                 _say_fallback(name, failed[0])
             return name
         if not failed:
-            raise BackendUnavailable(NO_BACKEND)
+            raise BackendUnavailable(_not_chosen(self.named_only()) or NO_BACKEND)
         raise BackendUnavailable("\n  - ".join(["no backend works:", *failed]))
+
+    def named_only(self) -> list[str]:
+        """See the module's function."""
+        if any(_eligible(plugin) for plugin in self.plugins):
+            return []
+        usable = (p.name for p in self.plugins if not p.refused and p.name != UNREADABLE)
+        return sorted(set(usable))
 
     # --- describing ---
 
@@ -524,6 +537,18 @@ def _eligible(plugin: Plugin) -> bool:
     """Whether the automatic choice may take it: installing a package must not change the device."""
     named = {_normal(plugin.name), plugin.distribution} & _wishes()[0]
     return not plugin.refused and (plugin.official or bool(named))
+
+
+def _not_chosen(names: list[str]) -> str:
+    """What to do where there are devices, and none that is taken without being named."""
+    if not names:
+        return ""
+    are = "is" if len(names) == 1 else "are"
+    return (
+        f"no device was chosen: {', '.join(names)} {are} installed, but a plugin that is not "
+        f"coregrad's own is used only where it is named; set COREGRAD_DEVICE={names[0]}, or run: "
+        "pip install coregrad-cpu"
+    )
 
 
 def _preference(plugin: Plugin) -> tuple[int, str]:

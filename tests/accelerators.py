@@ -37,17 +37,22 @@ NEVER_LAUNCHED = "bits_uint16"
 # ---- what is there -----------------------------------------------------------------------------
 
 
+def demanded(device: str) -> bool:
+    """Whether COREGRAD_REQUIRE names a device, or its emulation: ``emulated-cuda``, say."""
+    return bool({device, f"emulated-{device}"} & set(config.names("COREGRAD_REQUIRE")))
+
+
 def missing(device: str, reason: str) -> None:
-    """Skip a test, or fail it where COREGRAD_REQUIRE names its device."""
-    if device in config.names("COREGRAD_REQUIRE"):
+    """Skip a test, or fail it where its device is demanded."""
+    if demanded(device):
         pytest.fail(f"COREGRAD_REQUIRE names {device}, but {reason}", pytrace=False)
     pytest.skip(reason)
 
 
 def require(device: str, module: str) -> None:
-    """An error where COREGRAD_REQUIRE names the device and the module is not there: else every file
-    of tests would be skipped for want of it."""
-    if device in config.names("COREGRAD_REQUIRE"):
+    """An error where the device is demanded and the module is not there: else every file of tests
+    would be skipped for want of it."""
+    if demanded(device):
         importlib.import_module(module)
 
 

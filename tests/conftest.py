@@ -1,7 +1,8 @@
 """Fixtures of all tests: the devices they run on, and a plugin registry of their own.
 
 COREGRAD_REQUIRE names devices that must be there: their absence fails tests that would otherwise
-be skipped. A device named there that is not one of ours is tested as well.
+be skipped. A device named there that is not one of ours is tested as well. ``emulated-cuda`` names
+what emulates a device, which has tests of its own (accelerators.py).
 """
 
 import pytest
@@ -11,7 +12,7 @@ from coregrad.errors import BackendUnavailable
 
 collect_ignore = ["zoo", "cases_adapter.py"]  # broken on purpose; needs COREGRAD_CASES
 
-REQUIRED = [name.strip() for name in config.get("COREGRAD_REQUIRE").split(",") if name.strip()]
+REQUIRED = [n for n in config.names("COREGRAD_REQUIRE") if not n.startswith("emulated-")]
 DEVICES = list(dict.fromkeys(["cpu", "numpy", *REQUIRED]))
 
 

@@ -42,7 +42,12 @@ def test_a_filtered_run_passes_and_is_no_certificate(tmp_path: Path) -> None:
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert names == ["REPORT.html", "REPORT.md", "badge.json", "report.json"]
     checked = run("verify", tmp_path / "out" / "report.json")
-    assert checked.returncode == 0, checked.stdout
+    assert checked.returncode == 1, checked.stdout
+    total = len(all_rows("core"))
+    few = sum(row.id.startswith("add/int32/") for row in all_rows("core"))
+    assert f"filtered (--only add/int32/*): {few} of the {total} rows of core" in checked.stdout
+    assert "no certificate" in checked.stdout
+    assert "accounted for" not in checked.stdout
 
 
 def test_a_run_without_a_report_leaves_nothing(
@@ -124,6 +129,28 @@ def test_explain_names_the_tolerance_and_its_source(capsys: pytest.CaptureFixtur
     assert "e to the x" in text
 
 
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("programs/smooth/03", "0.0001 of the largest value"),
+        ("programs/integers/03", "none: every value is equal"),
+        ("gradients/mul", "0.0002 of the largest value"),
+        ("training/adam", "1e-05 of the first loss, 0.001 of the later ones"),
+        ("draws/normal/float64", "1e-12 of the largest number"),
+        ("draws/uniform/float64", "none: every value is equal"),
+        ("functions/exp2/float16", "1 ulp of float16"),
+        ("tensors/float32/matmul-small", "any order of a float sum"),
+        ("reduce/add/float32/random", "any order of a float sum"),
+        ("tensors/copy", "none: every value is equal"),
+    ],
+)
+def test_explain_names_the_tolerance_of_rows_about_no_op_too(
+    row: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert here("explain", row) == 0
+    assert words in capsys.readouterr().out
+
+
 def test_an_unknown_row_has_suggestions(capsys: pytest.CaptureFixture[str]) -> None:
     assert here("explain", "exp/float32/randon") == 2
     assert "did you mean exp/float32/random" in capsys.readouterr().err
@@ -174,7 +201,9 @@ def test_verify_can_run_the_rows_again(tmp_path: Path) -> None:
     only = ("--only", "xor/*")
     assert run("run", "numpy", *only, "--report", tmp_path).returncode == 0
     path = tmp_path / "report.json"
-    assert run("verify", "--rerun", path).returncode == 0
+    again = run("verify", "--rerun", path)
+    assert again.returncode == 1
+    assert "consistent, but filtered" in again.stdout  # all of it holds, and it is not all
     text = path.read_text()
     path.write_text(text.replace('"status": "pass"', '"status": "fail"', 1))
     done = run("verify", "--rerun", path)

@@ -15,15 +15,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
 
+from coregrad import config
 from coregrad_conformance import certificate, emulation
 
-pytest.importorskip("coregrad_simt", reason="GPUs are emulated by tools/coregrad_simt")
+if "emulated-" not in config.get("COREGRAD_REQUIRE"):  # else whatever is missing is an error
+    pytest.importorskip("coregrad_simt", reason="GPUs are emulated by tools/coregrad_simt")
 if shutil.which("g++") is None:
+    if "emulated-" in config.get("COREGRAD_REQUIRE"):
+        pytest.fail("COREGRAD_REQUIRE names emulated GPUs, but there is no g++", pytrace=False)
     pytest.skip("g++ is not installed, which compiles emulated kernels", allow_module_level=True)
 
 from coregrad_simt.cuda import nvrtc
@@ -73,6 +77,13 @@ def python(*arguments: object, **environment: str) -> subprocess.CompletedProces
     )
 
 
+def missing(device: str, reason: str) -> NoReturn:
+    """Skip a test, or fail it where COREGRAD_REQUIRE names the emulation of its device."""
+    if f"emulated-{device}" in config.names("COREGRAD_REQUIRE"):
+        pytest.fail(f"COREGRAD_REQUIRE names emulated-{device}, but {reason}", pytrace=False)
+    pytest.skip(reason)
+
+
 def variables(name: str) -> dict[str, str]:
     """What makes a device an emulated one."""
     device, _, route = TRAINED[name]
@@ -80,7 +91,7 @@ def variables(name: str) -> dict[str, str]:
         try:
             nvrtc.library()
         except MissingTool as error:
-            pytest.skip(str(error))
+            missing(device, str(error))
     return {"COREGRAD_EMULATE": device, **route}
 
 
@@ -146,7 +157,7 @@ def test_every_cuda_text_is_machine_code_for_every_gpu(
     texts = run("cuda-ptx").texts
     done = python("-m", "coregrad_simt", "cubins", texts, "--tiled", *options)
     if done.returncode == MISSING:
-        pytest.skip(done.stdout.strip())
+        missing("cuda", done.stdout.strip())
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     told = done.stdout.splitlines()
     for architecture in ("sm_75", "sm_80", "sm_90", "sm_120"):

@@ -5,15 +5,26 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from coregrad.ir.ops import CONTRACT_OPS
+from coregrad_conformance import runner
+from coregrad_conformance.result import ended
 from coregrad_conformance.row import Outcome, Row
 from coregrad_conformance.rows import all_rows
-from coregrad_conformance.selftest import command, equivalents, makers, overlaps, pins, trial
+from coregrad_conformance.selftest import (
+    command,
+    equivalents,
+    makers,
+    overlaps,
+    pins,
+    sensitivity,
+    trial,
+)
 from coregrad_conformance.selftest.device import Ref, changed
 from coregrad_conformance.selftest.fault import CLASSES, Fault
 from coregrad_conformance.selftest.faults import all_faults
@@ -93,6 +104,30 @@ def test_a_fault_that_raises_does_not_count_as_caught_by_a_value(
         raise FloatingPointError("no")
 
     assert "no value" in judged(monkeypatch, changed("add", "int32", boom), "precision")
+
+
+@pytest.mark.parametrize(
+    ("kinds", "counts"), [("exception value", False), ("value exception", True)]
+)
+def test_the_row_that_a_fault_names_is_the_one_that_has_to_see_a_value(
+    kinds: str, counts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = [ended(r, "fail", kind=k) for r, k in zip(small(), kinds.split(), strict=False)]
+    run = runner.Run({}, [*ends, *(ended(row, "pass") for row in SUITE)], 0.0)
+    monkeypatch.setattr(trial, "attempt", lambda *rest: run)
+    made = replace(fault("sizes/tail-of-256"), by=ends[0].id)
+    assert made.by_value
+    wrong = trial.judge(made, SUITE).wrong
+    assert wrong == ("" if counts else f"no value that {made.by} has compared differs")
+
+
+@pytest.mark.parametrize("stage", [(), ("--stage", "faults"), ("--stage", "mutants")])
+def test_a_pattern_that_nothing_matches_is_a_mistake_of_use(
+    stage: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main([*stage, "--only", "nothing*", "--report", str(tmp_path)]) == 2
+    assert "nothing*" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
 
 
 # ---- mutants -----------------------------------------------------------------------------------
@@ -208,3 +243,16 @@ def test_a_tolerance_ten_times_as_wide_makes_it_fail(
     monkeypatch.setitem(table, "float32", table["float32"] * 10)
     problems = run_rows(monkeypatch, tmp_path, small())["problems"]
     assert any(problem.startswith("exp/float32/") for problem in problems)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_no_tolerance_of_normal_numbers_is_unguarded(dtype: str) -> None:
+    known = pins.load()
+    made = sensitivity.widened(SUITE, known)
+    (wider,) = (row for row in made if row.id == f"wider/normal numbers of {dtype}")
+    run = trial.attempt("pinned", "", [wider, *sensitivity.own(named("draws/normal/*"), known)], 60)
+    assert [(result.id, result.detail) for result in run.results if not result.ok] == []
+
+
+def named(pattern: str) -> list[Row]:
+    return [row for row in SUITE if fnmatchcase(row.id, pattern)]

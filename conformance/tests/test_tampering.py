@@ -5,6 +5,7 @@ too, or the test would show nothing.
 """
 
 import json
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,32 @@ coregrad_conformance.worker.measure = lambda row, target: result.ended(row, "pas
 coregrad_conformance.report.verdict = lambda report, found: {"passed": True, "certified": True}
 coregrad_conformance.oracle.compare = lambda got, *rest: Outcome(got.size, 0.0)
 """
+# Makes the first process believe whatever it likes: that it is isolated, and what came out.
+BELIEVER = """
+import sys, types
+import coregrad_conformance.isolation as isolation
+import coregrad_conformance.runner as runner
+import coregrad_conformance.report as report
+from coregrad_conformance.result import ended
+
+class Session(runner.Session):
+    def __iter__(self):
+        yield from (ended(row, "pass", compared=1) for row in self.rows)
+
+runner.Session = Session
+report.verdict = lambda *rest: {"passed": True, "certified": True, "levels": {}, "provisional": []}
+isolation.is_isolated = lambda: True
+isolation.demand = lambda: None
+real = sys.flags
+sys.flags = types.SimpleNamespace(
+    **{name: getattr(real, name) for name in dir(real) if name[0] != "_"} | {
+        "isolated": 1, "no_site": 1,
+    }
+)
+print("believed")
+"""
+# Without `site` nobody has read the environment's paths.
+READABLE = f"sys.path += {[sysconfig.get_path('purelib'), sysconfig.get_path('platlib')]}; "
 SHADOW = """
 import os
 with open(os.environ["EVIL_LOG"], "a") as log:
@@ -84,8 +111,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tricked(place: Place, tricks: dict[str, str], folder: Path) -> Path:
     """What a full run of level core leaves, with every trick in place."""
     (folder / "coregrad_conformance.py").unlink()  # `-m` would run it instead of us
-    evil = {name: value for name, value in tricks.items() if name != "PYTHONOPTIMIZE"}
-    done = place.conformance("run", "wrongchip", "--report", "out", cwd=folder, env=evil)
+    done = place.conformance("run", "wrongchip", "--report", "out", cwd=folder, env=tricks)
     assert done.returncode == 1, done.stdout + done.stderr
     return folder / "out"
 
@@ -121,6 +147,29 @@ def test_a_failing_run_makes_no_certificate(tricked: Path) -> None:
     assert json.loads((tricked / "badge.json").read_text())["color"] == "red"
 
 
+@pytest.mark.parametrize("optimize", ["", "2"])
+def test_a_first_process_that_believes_itself_isolated_judges_nothing(
+    place: Place, tmp_path: Path, optimize: str
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(BELIEVER)
+    evil = {"PYTHONPATH": str(tmp_path), "PYTHONOPTIMIZE": optimize}
+    rows = ("--only", "add/float32/special-pairs", "--report", "out")
+    done = place.conformance("run", "wrongchip", *rows, cwd=tmp_path, env=evil)
+    assert "believed" in done.stdout  # the trick was there
+    assert done.returncode == 1, done.stdout + done.stderr
+    found = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert [result["status"] for result in found["results"]] == ["fail"]
+
+
+def test_what_judges_refuses_a_process_that_is_not_isolated(place: Place) -> None:
+    code = "from coregrad_conformance import judging; judging.main(['run', 'wrongchip'])"
+    for options in (("-c",), ("-I", "-c"), ("-I", "-S", "-O", "-c")):
+        paths = f"import sys; sys.path += {[str(p) for p in (place.packages, *SOURCES)]}; "
+        done = place.run(*options, paths + READABLE + code)
+        assert done.returncode == 1
+        assert "this Python is not isolated" in done.stderr
+
+
 def test_variables_that_were_taken_away_are_not_in_the_report(tricked: Path) -> None:
     found = json.loads((tricked / "report.json").read_text())
     assert set(found["environment"]) & {"COREGRAD_FUSION", "COREGRAD_DEVICE"} == set()
@@ -147,8 +196,8 @@ def test_a_forged_report_is_found_by_running_its_rows_again(
     assert place.run("-c", forge, tmp_path).returncode == 0
     path = tmp_path / "report.json"
     done = place.conformance("verify", path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    done = place.conformance("verify", "--rerun", path, env=tricks | {"PYTHONOPTIMIZE": ""})
+    assert "consistent, but filtered (--only add/float32/*)" in done.stdout, done.stderr
+    done = place.conformance("verify", "--rerun", path, env=tricks)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "the report says pass, running it here gives fail" in done.stdout
 

@@ -1,6 +1,7 @@
 """Waivers: strict, dated, few, and none at level core."""
 
 import datetime
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from coregrad_conformance import waivers
 from coregrad_conformance.result import Result
 from coregrad_conformance.row import Outcome, Row
+from coregrad_conformance.rows import all_rows
 from coregrad_conformance.waivers import Waived, Waiver
 
 TODAY = datetime.date(2026, 6, 1)
@@ -209,3 +211,25 @@ def test_a_waiver_survives_json() -> None:
     data = waiver(devices=["a"]).data()
     assert data["expires"] == "2026-12-31"
     assert "driver" not in data
+
+
+# --- the examples that authors copy ---
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "coregrad/scaffold/waivers.toml.txt",
+        "docs/conformance.md",
+        "conformance/src/coregrad_conformance/waivers.py",
+    ],
+)
+def test_an_example_names_a_row_that_exists_and_could_be_waived(path: str) -> None:
+    text = (Path(__file__).parents[2] / path).read_text(encoding="utf-8")
+    lines = [line.strip().removeprefix("# ") for line in text.splitlines()]
+    start = lines.index("[[waiver]]")
+    table = takewhile(lambda line: " = " in line, lines[start + 1 :])
+    (entry,) = waivers.tomllib.loads("\n".join(["[[waiver]]", *table]))["waiver"]
+    assert list(waivers.misfits(entry)) == []
+    row = {row.id: row for row in all_rows("extended")}[entry["id"]]
+    assert row.level != "core"

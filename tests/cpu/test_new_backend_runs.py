@@ -10,6 +10,8 @@ from installed import CPU, ROOT, Environment
 from coregrad import new_backend
 
 CONFORMANCE = ROOT / "conformance" / "src"
+# Metadata of these may lie where the environment's NumPy comes from.
+OTHERS = {"COREGRAD_PLUGINS": "-cpu,-numpy,-opencl,-cuda,-metal"}
 PROGRAMS = """
 import numpy as np
 from coregrad import Tensor, dtypes, plugins
@@ -92,12 +94,39 @@ def test_its_own_tests_can_be_narrowed_to_one_op(plugin: tuple[Environment, Path
     assert "failed" not in done.stdout
 
 
-def test_it_passes_level_core_on_the_first_day(
-    plugin: tuple[Environment, Path], tmp_path: Path
-) -> None:
-    there, _ = plugin
+@pytest.fixture(scope="module")
+def alone(
+    plugin: tuple[Environment, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Environment:
+    """An environment that has the core, the suite and the new backend, and no other one."""
+    _, project = plugin
+    there = Environment(tmp_path_factory.mktemp("alone") / "env")
+    for path in (ROOT, CONFORMANCE):
+        there.add_path(path)
+    there.install(project)
+    missing = there.run("-c", "import coregrad_cpu")
+    assert "ModuleNotFoundError" in missing.stderr
+    return there
+
+
+def test_without_another_backend_it_is_well_and_waits_to_be_named(alone: Environment) -> None:
+    done = alone.run("-m", "coregrad", "doctor", "--json", **OTHERS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    checks = {check["subject"]: check for check in json.loads(done.stdout)["checks"]}
+    assert checks["device mychip"]["status"] == "ok"
+    assert checks["default"]["status"] == "warn"
+    assert checks["default"]["fix"] == "set COREGRAD_DEVICE=mychip"
+    program = "import coregrad; print(coregrad.Tensor([2.0]).device)"
+    done = alone.run("-c", program, **OTHERS)
+    assert "mychip is installed" in done.stderr
+    assert "set COREGRAD_DEVICE=mychip" in done.stderr
+    done = alone.run("-c", program, COREGRAD_DEVICE="mychip", **OTHERS)
+    assert done.stdout == "mychip\n", done.stderr
+
+
+def test_it_passes_level_core_on_the_first_day(alone: Environment, tmp_path: Path) -> None:
     arguments = ["run", "mychip", "--level", "core", "--report", str(tmp_path)]
-    done = there.run("-m", "coregrad_conformance", *arguments)
+    done = alone.run("-m", "coregrad_conformance", *arguments, **OTHERS)
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads((tmp_path / "report.json").read_text())
     ends = {row["id"]: row["status"] for row in report["results"]}

@@ -27,6 +27,7 @@ PATH = ROOT / "docs" / "authoring.md"
 PAGE = PATH.read_text(encoding="utf-8")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PART = re.compile(r"<!-- generated: (\w+) -->\n(.*?)<!-- end -->", re.DOTALL)
+WIDTH = 120  # of a line of the page
 DOMAINS = {
     "any": "all dtypes",
     "number": "integers and floats",
@@ -68,7 +69,10 @@ def hooks() -> Iterator[str]:
         if op.name in activation.OPTIONAL:
             notes.append("may be left out")
         text = markdown(getattr(BackendSpec, name).__doc__)
-        yield f"### {op.name}\n\n{' · '.join(notes)}\n\n{text}\n"
+        line = " · ".join(notes)
+        if len(line) > WIDTH:
+            line = " ·\n".join((notes[0], " · ".join(notes[1:])))
+        yield f"### {op.name}\n\n{line}\n\n{text}\n"
 
 
 def methods(owner: type) -> Iterator[str]:

@@ -126,6 +126,21 @@ def test_without_any_backend_the_error_says_what_to_install(only_site: Site) -> 
     with pytest.raises(BackendUnavailable, match="pip install coregrad-cpu"):
         plugins.open_device("npu")
     assert plugins.describe() == []
+    assert plugins.named_only() == []
+
+
+def test_where_only_plugins_of_others_are_installed_the_error_says_how_to_name_one(
+    only_site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only_site.install("acme-healthy", healthy="zoo_healthy:healthy_info")
+    wanted = "healthy is installed, but .* used only where it is named; set COREGRAD_DEVICE=healthy"
+    with pytest.raises(BackendUnavailable, match=wanted):
+        plugins.default()
+    assert plugins.named_only() == ["healthy"]
+    monkeypatch.setenv("COREGRAD_PLUGINS", "healthy")
+    plugins._registry = plugins.Registry()
+    assert plugins.default() == "healthy"
+    assert plugins.named_only() == []
 
 
 # --- opening ---

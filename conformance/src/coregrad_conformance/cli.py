@@ -1,6 +1,7 @@
 """The command line: ``coregrad-conformance`` or ``python -m coregrad_conformance``.
 
-``run`` starts itself again in an isolated Python before anything else (see `isolation`). Exit
+``run`` and ``verify --rerun`` give the process up for an isolated Python before anything else (see
+`isolation`); what judges there is `judging`, and this module's `main` has no way to run it. Exit
 codes: 0 all is well, 1 the backend (or the report) failed, 2 it was not used as it should be.
 """
 
@@ -15,20 +16,18 @@ import os
 import sys
 import textwrap
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from coregrad_conformance import __version__, isolation
 
 if TYPE_CHECKING:
-    from coregrad_conformance.result import Result
     from coregrad_conformance.row import Row
 
-MODULE = "coregrad_conformance.cli"
+MODULE = "coregrad_conformance.judging"
 PASSED, FAILED, MISUSED = 0, 1, 2
 FIELDS = ("id", "level", "group", "op", "dtype", "summary")
-NEWLINE = "\n"
 
 
 class Misuse(Exception):
@@ -40,8 +39,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     own = arguments[:1] == ["selftest"]  # which has a parser of its own
     options = parser().parse_args(arguments[:1] if own else arguments)
-    if needs_isolation(options) and not isolation.is_isolated():
-        return isolation.reenter(MODULE, arguments)
+    if options.command == "run" or (options.command == "verify" and options.rerun):
+        isolation.enter(MODULE, arguments)
+    return carry_out(options, arguments)
+
+
+def carry_out(options: argparse.Namespace, arguments: Sequence[str]) -> int:
+    """Call the function of a command; returns the exit code."""
     try:
         code: int = options.call(options, arguments)
         sys.stdout.flush()
@@ -52,11 +56,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PASSED
     return code
-
-
-def needs_isolation(options: argparse.Namespace) -> bool:
-    """Whether the command's outcome has to be independent of this environment."""
-    return options.command == "run" or bool(options.command == "verify" and options.rerun)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -106,7 +105,6 @@ def _add_run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
                      "of such a run is a certificate")  # fmt: skip
     run.add_argument("--jobs", type=_positive, default=1, metavar="N", help="processes at a time")
     run.add_argument("--timeout", type=_seconds, default=120.0, metavar="S", help="for one row")
-    run.set_defaults(call=run_rows)
 
 
 def _add_list(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -144,62 +142,6 @@ def say(line: str) -> None:
     sys.stderr.flush()
 
 
-# --- run ---
-
-
-def run_rows(options: argparse.Namespace, arguments: Sequence[str]) -> int:
-    """Check a backend; see ``run --help``."""
-    from coregrad_conformance import assessment, certificate, publication, report, runner
-
-    total = len(assessment.selected(options.level, options.only))
-    if total == 0:
-        raise Misuse(f"no row of level {options.level} matches {options.only!r}")
-    if options.report is not None:
-        options.report.mkdir(parents=True, exist_ok=True)
-        publication.retract(options.report)  # a run that dies leaves no older certificate behind
-    spec = runner.Spec(options.name)
-    progress = Progress(total)
-    settings = runner.Options(timeout=options.timeout, jobs=options.jobs, seen=progress.seen)
-    try:
-        found = assessment.assess(spec, options.level, options.only, settings)
-    except runner.Lost as error:
-        say(f"coregrad-conformance: {options.name}: {error}")
-        return MISUSED if error.absent else FAILED
-    finally:
-        progress.clear()
-    result = report.build(found, spec, settings, ["coregrad-conformance", *arguments])
-    print(certificate.summary(result))
-    if options.report is not None:
-        for path in publication.publish(options.report, result):
-            print(f"  {path}")
-    if result["problems"]:
-        return MISUSED
-    return PASSED if result["verdict"]["passed"] else FAILED
-
-
-class Progress:
-    """A line that counts, where somebody watches; and every row that does not pass."""
-
-    def __init__(self, total: int) -> None:
-        self.total, self.count = total, 0
-        self.watched = sys.stderr.isatty()
-
-    def seen(self, result: Result) -> None:
-        """A row has ended."""
-        self.count += 1
-        if result.status not in ("pass", "unsupported"):
-            self.clear()
-            say(f"{result.status} {result.id}: {result.detail.partition(NEWLINE)[0]}")
-        if self.watched:
-            sys.stderr.write(f"\r{self.count}/{self.total} {result.id[:60]:60}")
-            sys.stderr.flush()
-
-    def clear(self) -> None:
-        """Make room for a line."""
-        if self.watched:
-            sys.stderr.write("\r" + " " * 80 + "\r")
-
-
 # --- list, explain, repro ---
 
 
@@ -220,6 +162,7 @@ def explain_row(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     """What a row checks, the contract's words for its op, and where the tolerance comes from."""
     from coregrad.hookspecs import BackendSpec
     from coregrad.ir.ops import CONTRACT_OPS
+    from coregrad_conformance import tolerance
 
     row = _row(options.row)
     print(f"{row.id}\n  level {row.level}, group {row.group}\n  {row.summary}")
@@ -227,27 +170,8 @@ def explain_row(options: argparse.Namespace, arguments: Sequence[str]) -> int:
         op = CONTRACT_OPS[row.op]
         words = inspect.getdoc(getattr(BackendSpec, f"lower_{op.name}")) or ""
         print(f"\nlower_{op.name} (coregrad/hookspecs.py):\n{textwrap.indent(words, '  ')}")
-        print(f"\nTolerance: {_tolerance(op.name, row.dtype)}")
-    else:
-        print("\nTolerance: see the row's file, coregrad_conformance/suite/" + row.group + ".py")
+    print(f"\nTolerance: {tolerance.words(row)}")
     return PASSED
-
-
-def _tolerance(op: str, dtype: str) -> str:
-    from coregrad.ir.ops import CONTRACT_OPS
-
-    if op == "reduce":
-        return (
-            "the bound that holds for any order of a float sum: (n-1) u sum|x| (Higham, Accuracy "
-            "and Stability of Numerical Algorithms, section 4.2); all else is exact"
-        )
-    limit = CONTRACT_OPS[op].ulp.get(dtype)
-    if limit is None:
-        return "none: every value is equal to the oracle's"
-    return (
-        f"{limit} ulp of {dtype} from the correctly rounded result (coregrad/contract.json, "
-        f"op {op}); NaN and infinities where the oracle has them"
-    )
 
 
 def repro_row(options: argparse.Namespace, arguments: Sequence[str]) -> int:
@@ -299,7 +223,7 @@ def _row(name: str) -> Row:
 
 
 def verify_report(options: argparse.Namespace, arguments: Sequence[str]) -> int:
-    """Compute again what a report states."""
+    """Compute again what a report states; a filtered run is no certificate, however true."""
     from coregrad_conformance import certificate, verify
 
     try:
@@ -308,34 +232,22 @@ def verify_report(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     except verify.Unreadable as error:
         raise Misuse(str(error)) from error
     if options.rerun:
-        problems += _rerun(report)
+        problems += options.rerun(report)
     for problem in problems:
         print(problem)
     if problems:
         print(f"{options.report}: {len(problems)} statements do not hold")
         return FAILED
+    if report["only"]:
+        count, total = len(report["results"]), sum(report["expected"].values())
+        print(
+            f"{options.report}: consistent, but filtered (--only {report['only']}): {count} of the "
+            f"{total} rows of {report['level']}; it is no certificate"
+        )
+        return FAILED
     print(f"{options.report}: consistent, every row of {report['level']} accounted for")
     print(certificate.headline(report))
     return PASSED
-
-
-def _rerun(report: Mapping[str, Any]) -> list[str]:
-    """The rows whose status is another one when they are run here and now."""
-    from coregrad_conformance import assessment, runner
-    from coregrad_conformance.report import results_of
-
-    settings = runner.Options(timeout=report["timeout"], jobs=report["jobs"])
-    spec = runner.Spec(report["device"]["name"])
-    try:
-        found = assessment.assess(spec, report["level"], report["only"], settings)
-    except runner.Lost as error:
-        raise Misuse(f"{spec.name}: {error}") from error
-    now = {result.id: result.status for result in found.waived.results}
-    return [
-        f"{was.id}: the report says {was.status}, running it here gives {now.get(was.id)}"
-        for was in results_of(report)
-        if now.get(was.id) != was.status
-    ]
 
 
 def diff_reports(options: argparse.Namespace, arguments: Sequence[str]) -> int:

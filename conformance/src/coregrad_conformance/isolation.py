@@ -4,6 +4,9 @@ Every certificate comes from such a process: ``python -I -S``, with a folder of 
 of Python, pytest and Hypothesis are taken away, and PYTHONPATH and ``sitecustomize`` have no
 effect. What is tested has to be *installed* (an editable install will do, and the certificate says
 so). Code that the backend itself runs in the process is beyond any such protection.
+
+The process that a user starts is not isolated: it gives itself up for one that is (`enter`), and
+judges nothing, not even whether that is necessary.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 # -S keeps `site` from running before the two modules that anybody can place on the path are
 # replaced by empty ones. A user's own site-packages count as installed, as they do for Python.
@@ -27,6 +31,7 @@ if sys.prefix == sys.base_prefix and os.path.isdir(site.getusersitepackages()):
 from {module} import main
 raise SystemExit(main(sys.argv[1:]))
 """
+PLACED = ("sitecustomize", "usercustomize")
 FOREIGN = ("PYTHON", "PYTEST", "HYPOTHESIS")  # beginnings of names of variables
 # What the suite decides itself: which device, how much is fused, and which kernels are compiled
 # (a cache may hold another version's).
@@ -40,9 +45,15 @@ def command(module: str, arguments: Sequence[str]) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", BOOT.format(module=module), *arguments]
 
 
-def is_isolated() -> bool:
-    """Whether this process was started by `command`."""
-    return bool(sys.flags.isolated and sys.flags.no_site)
+def demand() -> None:
+    """End a process that `command` has not started, or into which code of the path has come."""
+    strangers = [name for name in PLACED if getattr(sys.modules.get(name), "__file__", None)]
+    if not sys.flags.isolated or not sys.flags.no_site or sys.flags.optimize or strangers:
+        raise SystemExit(
+            "coregrad-conformance: this Python is not isolated"
+            + (f" ({', '.join(strangers)} has run)" if strangers else "")
+            + "; run: python -I -m coregrad_conformance"
+        )
 
 
 def environment(cache: Path | None = None) -> dict[str, str]:
@@ -67,6 +78,15 @@ def removed() -> list[str]:
     return sorted(set(os.environ) - set(environment()))
 
 
-def reenter(module: str, arguments: Sequence[str]) -> int:
-    """Run ``main(arguments)`` of a module in an isolated process; returns its exit code."""
-    return subprocess.call(command(module, arguments), env=environment())
+def enter(module: str, arguments: Sequence[str]) -> NoReturn:
+    """Become an isolated process that runs ``main(arguments)`` of a module.
+
+    Nothing of this process is left to change the outcome: neither what was patched in it, nor what
+    it would have run at its end.
+    """
+    line, variables = command(module, arguments), environment()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if os.name == "posix":
+        os.execve(line[0], line, variables)
+    raise SystemExit(subprocess.call(line, env=variables))  # exec does not wait on Windows

@@ -3,7 +3,7 @@
 ``waivers.toml`` lies beside the plugin's ``__init__.py``, hence in its wheel::
 
     [[waiver]]
-    id = "sin/float64/large"           # one row, exactly
+    id = "sin/float64/random"          # one row, exactly
     kind = "driver-bug"                # or notyet, never
     raises = "ulp<=12"                 # or the kind of failure, or an exception's class
     reason = "the driver's sin reduces its argument with 64 bits of pi"

@@ -1,7 +1,7 @@
 """The CUDA devices of these tests: emulated ones, whose kernels run on the CPU.
 
 The fake of CuPy is coregrad-simt's (tools/coregrad_simt), which needs g++. Without them the tests
-are skipped, with the reason; where COREGRAD_REQUIRE names cuda they fail instead.
+are skipped, with the reason; where COREGRAD_REQUIRE names emulated-cuda they fail instead.
 """
 
 from __future__ import annotations

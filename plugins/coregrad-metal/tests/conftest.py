@@ -1,7 +1,7 @@
 """The Metal device of these tests: an emulated one, whose kernels run on the CPU.
 
 The fake of metalcompute is coregrad-simt's (tools/coregrad_simt), which needs g++. Without them the
-tests are skipped, with the reason; where COREGRAD_REQUIRE names metal they fail instead.
+tests are skipped, with the reason; where COREGRAD_REQUIRE names emulated-metal they fail instead.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from coregrad_simt.fakes.cupy.machine import machine
 from coregrad_simt.kernel import Kernel, launch
 from coregrad_simt.memory import Buffer
 
-REQUIRED = "cuda" in os.environ.get("COREGRAD_REQUIRE", "").split(",")
+REQUIRED = {"cuda", "emulated-cuda"} & set(os.environ.get("COREGRAD_REQUIRE", "").split(","))
 
 
 def missing(error: Exception) -> None:

@@ -30,11 +30,13 @@ from coregrad_conformance.selftest import (
     summary,
     trial,
 )
+from coregrad_conformance.selftest.fault import Fault
 from coregrad_conformance.selftest.faults import all_faults
 from coregrad_conformance.selftest.mutants import Mutant, all_mutants
 from coregrad_conformance.worker import Spec, open_target
 
 LEVEL = "standard"
+EVERYTHING = "*"
 STAGES = ("faults", "mutants", "rows")
 PATIENCE = 60.0  # seconds for one row: two processes may share a slow core with others
 MUTANT_PATIENCE = 10.0
@@ -54,6 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     if options.repin:
         return repin()
+    if options.only != EVERYTHING and not any(chosen(options)):
+        say(f"selftest: no fault or mutant of these stages matches {options.only!r}")
+        return 2
     began = time.perf_counter()
     suite = rows.all_rows(LEVEL)
     found = Found(suite)
@@ -72,7 +77,7 @@ def parser() -> argparse.ArgumentParser:
         prog="coregrad-conformance selftest",
         description="Put faults into a reference backend, and see whether the suite notices.",
     )
-    top.add_argument("--only", default="*", help="a pattern for ids of faults and mutants")
+    top.add_argument("--only", default=EVERYTHING, help="a pattern for ids of faults and mutants")
     top.add_argument("--stage", choices=STAGES, action="append", help="leave the others out")
     top.add_argument("--jobs", type=int, default=2, help="processes (2)")
     top.add_argument("--report", type=Path, default=Path(), help="folder of selftest.json (here)")
@@ -94,6 +99,17 @@ def say(text: str) -> None:
     """To the terminal."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
+
+
+def chosen(options: argparse.Namespace) -> tuple[list[Fault], list[Mutant]]:
+    """The faults and the mutants that the stages and the pattern ask for."""
+    stages = options.stage or STAGES
+    faults = all_faults() if "faults" in stages else []
+    mutants = all_mutants() if "mutants" in stages else []
+    return (
+        [fault for fault in faults if fnmatchcase(fault.id, options.only)],
+        [mutant for mutant in mutants if fnmatchcase(mutant.id, options.only)],
+    )
 
 
 # ---- jobs --------------------------------------------------------------------------------------
@@ -143,14 +159,10 @@ class Found:
             yield "wider", None
             yield from (("own", k) for k in range(CHUNKS))
             yield from (("group", ("core", which)) for which in self.core_rounds())
-        if "faults" in stages:
-            chosen = [f for f in all_faults() if fnmatchcase(f.id, options.only)]
-            chosen.sort(key=lambda fault: fault.kind not in ("hang", "leak"))
-            yield from (("fault", fault.id) for fault in chosen)
-        if "mutants" in stages:
-            for mutant in all_mutants():
-                if fnmatchcase(mutant.id, options.only):
-                    yield "mutant", mutant.id
+        faults, mutants = chosen(options)
+        faults.sort(key=lambda fault: fault.kind not in ("hang", "leak"))
+        yield from (("fault", fault.id) for fault in faults)
+        yield from (("mutant", mutant.id) for mutant in mutants)
 
     def core_rounds(self) -> list[tuple[int, int]]:
         """The rounds in which each row of level core is told from each other one."""
@@ -178,7 +190,7 @@ class Found:
         if "mutants" in stages:
             yield from self.mutant_problems()
         if "rows" in stages:
-            yield from self.row_problems("faults" in stages and options.only == "*")
+            yield from self.row_problems("faults" in stages and options.only == EVERYTHING)
 
     def mutant_problems(self) -> Iterator[str]:
         """Survivors, and entries of the list that are none."""

@@ -18,7 +18,7 @@ from coregrad_conformance.row import Failure, Outcome, Row
 from coregrad_conformance.selftest.pinning import DRAWN, drawn, sees
 from coregrad_conformance.selftest.pins import Pin, Pinned
 from coregrad_conformance.selftest.trial import DEAR
-from coregrad_conformance.suite import functions, gradients, programs, training
+from coregrad_conformance.suite import draws, functions, gradients, programs, training
 from coregrad_conformance.target import Target
 
 WIDER = 10
@@ -127,6 +127,9 @@ def tolerances() -> Iterator[Tolerance]:
     yield Tolerance("gradients", "gradients/*", partial(_constant, gradients, "NEAR"))
     yield Tolerance("smooth programs", "programs/smooth/*", _near)
     yield Tolerance("training", "training/*", _drift)
+    for dtype, name in (("float32", "SINGLE"), ("float64", "DOUBLE")):
+        rows = f"draws/normal/{dtype}"
+        yield Tolerance(f"normal numbers of {dtype}", rows, partial(_constant, draws, name))
 
 
 def _entry(table: dict[str, float], key: str) -> Undo:

@@ -104,10 +104,11 @@ def _objection(fault: Fault, killers: Sequence[Result], share: float) -> str:
     """Why a fault does not count."""
     if not killers:
         return "SURVIVES: no row sees it"
-    if fault.by not in {result.id for result in killers}:
+    kinds = {result.id: result.kind for result in killers}
+    if fault.by not in kinds:
         return f"SURVIVES {fault.by}, the row that has to see it"
-    if fault.by_value and not any(result.kind in VALUES for result in killers):
-        return "no value that was compared differs"
+    if fault.by_value and kinds[fault.by] not in VALUES:
+        return f"no value that {fault.by} has compared differs"
     if share < SHARE:
         return f"passes only {share:.0%} of level core, {SHARE:.0%} are needed to count"
     return ""
