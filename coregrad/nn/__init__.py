@@ -6,7 +6,7 @@ import importlib
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from coregrad.nn import init, optim, state
+from coregrad.nn import functional, init, optim, state
 from coregrad.nn.activations import (
     CELU,
     ELU,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -249,6 +249,8 @@ class BatchNorm(Module):
     ((4, 3, 2, 2), 1)
     """
 
+    ranks: ClassVar[tuple[int, ...]] = ()  # what an input may have; any if empty
+
     def __init__(
         self,
         num_features: int,
@@ -280,6 +282,7 @@ class BatchNorm(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, C, ...) to the same shape."""
+        self._check_rank(x)
         if x.ndim < 2 or x.shape[1] != self.num_features:
             raise ShapeError(
                 f"{type(self).__name__}: an input of shape {x.shape} does not have "
@@ -287,6 +290,14 @@ class BatchNorm(Module):
             )
         mean, var = self._statistics(x)
         return x.batch_norm(mean, var, self.weight, self.bias, self.eps)
+
+    def _check_rank(self, x: Tensor) -> None:
+        if self.ranks and x.ndim not in self.ranks:
+            allowed = " or ".join(map(str, self.ranks))
+            raise ShapeError(
+                f"{type(self).__name__}: an input of shape {x.shape} has {x.ndim} axes, not "
+                f"{allowed}; reshape it, or use the layer for its rank"
+            )
 
     def _statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance to normalise with; in training the running ones move."""
@@ -325,11 +336,15 @@ class BatchNorm(Module):
 
 
 class BatchNorm1d(BatchNorm):
-    """:class:`BatchNorm` for (N, C) and (N, C, L)."""
+    """:class:`BatchNorm` for (N, C) and (N, C, L); ShapeError for other ranks."""
+
+    ranks = (2, 3)
 
 
 class BatchNorm2d(BatchNorm):
-    """:class:`BatchNorm` for (N, C, H, W)."""
+    """:class:`BatchNorm` for (N, C, H, W); ShapeError for other ranks."""
+
+    ranks = (4,)
 
 
 class LayerNorm(Module):
@@ -431,6 +446,7 @@ class InstanceNorm(BatchNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, C, ...) to the same shape."""
+        self._check_rank(x)
         name = type(self).__name__
         if x.ndim < 3 or x.shape[1] != self.num_features:
             raise ShapeError(
@@ -456,11 +472,15 @@ class InstanceNorm(BatchNorm):
 
 
 class InstanceNorm1d(InstanceNorm):
-    """:class:`InstanceNorm` for (N, C, L)."""
+    """:class:`InstanceNorm` for (N, C, L); ShapeError for other ranks."""
+
+    ranks = (3,)
 
 
 class InstanceNorm2d(InstanceNorm):
-    """:class:`InstanceNorm` for (N, C, H, W)."""
+    """:class:`InstanceNorm` for (N, C, H, W); ShapeError for other ranks."""
+
+    ranks = (4,)
 
 
 class RMSNorm(Module):
