@@ -20,6 +20,12 @@ from coregrad.api.grad_mode import no_grad
 from coregrad.api.tensor import Tensor
 from coregrad.dtypes import DType
 from coregrad.errors import CoregradError, DataError, DTypeError, GradientError, ShapeError
+from coregrad.nn import lr_scheduler
+
+__all__ = [
+    "SGD", "Adam", "AdamW", "Optimizer", "RMSprop", "clip_grad_norm_", "clip_grad_value_",
+    "lr_scheduler",
+]  # fmt: skip
 
 Betas: TypeAlias = tuple[float, float]
 Numbers: TypeAlias = tuple[Tensor, ...]  # of one step
@@ -492,6 +498,23 @@ def clip_grad_norm_(
         for p, g in zip(having, grads, strict=True):
             p.grad = (g * _like(share, g)).detach()
     return total
+
+
+def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
+    """Move every element of the gradients into [-clip_value, clip_value].
+
+    Parameters without a gradient are skipped.
+
+    >>> p = Tensor([0.0, 0.0], requires_grad=True)
+    >>> (p * Tensor([3.0, -0.5])).sum().backward()
+    >>> clip_grad_value_([p], 1.0)
+    >>> p.grad.tolist()
+    [1.0, -0.5]
+    """
+    limit = _not_negative("clip_value", clip_value, "clip_grad_value_")
+    for p in [parameters] if isinstance(parameters, Tensor) else list(parameters):
+        if p.grad is not None:
+            p.grad = p.grad.detach().clamp(-limit, limit)
 
 
 # ---- small pieces ------------------------------------------------------------------------------

@@ -336,6 +336,18 @@ def test_clipping_scales_all_gradients_by_their_common_norm():
     assert optim.clip_grad_norm_(a, 1.0, math.inf).item() == pytest.approx(0.6, rel=1e-5)
 
 
+def test_clipping_by_value_moves_every_element():
+    p, q = Tensor([1.0, 1.0, 1.0], requires_grad=True), Tensor([1.0], requires_grad=True)
+    (p * Tensor([5.0, -7.0, 0.25])).sum().backward()
+    optim.clip_grad_value_([p, q], 2)
+    assert p.grad.tolist() == [2.0, -2.0, 0.25]
+    assert q.grad is None
+    optim.clip_grad_value_(p, 0.5)
+    assert p.grad.tolist() == [0.5, -0.5, 0.25]
+    with pytest.raises(CoregradError, match="clip_value is -1"):
+        optim.clip_grad_value_(p, -1)
+
+
 def test_training_a_small_network_reaches_its_data():
     Tensor.manual_seed(0)
     rng = np.random.default_rng(0)
