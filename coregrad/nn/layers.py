@@ -223,10 +223,7 @@ class Embedding(Module):
 
     def forward(self, indices: Tensor) -> Tensor:
         """Indices of shape S to vectors of shape (*S, embedding_dim)."""
-        found = indices.embedding(self.weight)
-        if self.padding_idx is None:
-            return found
-        return found.detach().where((indices == self.padding_idx).unsqueeze(-1), found)
+        return indices.embedding(self.weight, self.padding_idx)
 
     def extra_repr(self) -> str:
         """The sizes."""
