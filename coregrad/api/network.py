@@ -422,24 +422,60 @@ class Network(Loss):
         >>> Tensor([[[[1.0, 2.0]]]]).conv_transpose2d(Tensor([[[[1.0, 10.0]]]])).tolist()
         [[[[1.0, 12.0, 20.0]]]]
         """
-        name = "conv_transpose2d"
-        x, w = self._conv_operands(name, 2, weight, groups)
+        return self._conv_transposed(
+            "conv_transpose2d", 2, weight, bias, stride, padding, output_padding, groups, dilation
+        )
+
+    def conv_transpose1d(
+        self,
+        weight: TensorBase,
+        bias: TensorBase | None = None,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        output_padding: Sizes = 0,
+        groups: int = 1,
+        dilation: Sizes = 1,
+    ) -> Self:
+        """The adjoint of :meth:`conv1d`: (N, C, L) with a weight of shape (C, O/groups, K).
+
+        See :meth:`conv_transpose2d`.
+
+        >>> Tensor([[[1.0, 2.0]]]).conv_transpose1d(Tensor([[[1.0, 10.0]]])).tolist()
+        [[[1.0, 12.0, 20.0]]]
+        """
+        return self._conv_transposed(
+            "conv_transpose1d", 1, weight, bias, stride, padding, output_padding, groups, dilation
+        )
+
+    def _conv_transposed(
+        self,
+        name: str,
+        axes: int,
+        weight: TensorBase,
+        bias: TensorBase | None,
+        stride: Sizes,
+        padding: Sizes,
+        output_padding: Sizes,
+        groups: int,
+        dilation: Sizes,
+    ) -> Self:
+        x, w = self._conv_operands(name, axes, weight, groups)
         if x.shape[1] != w.shape[0] or w.shape[0] % groups:
             raise ShapeError(
                 f"{name}: an input of shape {self.shape} does not fit a weight of shape "
-                f"{weight.shape} with {groups} groups; the weight must be (C, O/groups, KH, KW)"
+                f"{weight.shape} with {groups} groups; the weight must be (C, O/groups, ...)"
             )
-        steps = sizes(name, "stride", stride, 2)
-        gaps = sizes(name, "dilation", dilation, 2)
-        pads = sizes(name, "padding", padding, 2, 0)
-        extra = sizes(name, "output_padding", output_padding, 2, 0)
+        steps = sizes(name, "stride", stride, axes)
+        gaps = sizes(name, "dilation", dilation, axes)
+        pads = sizes(name, "padding", padding, axes, 0)
+        extra = sizes(name, "output_padding", output_padding, axes, 0)
         if any(n and n >= max(s, d) for n, s, d in zip(extra, steps, gaps, strict=True)):
             raise ShapeError(
                 f"{name}: output_padding {extra} must be smaller than stride {steps} or dilation "
                 f"{gaps}"
             )
         node = convolve_transposed(x, w, steps, pads, extra, gaps, groups)
-        return self._with_bias(name, node, 2, weight, bias)
+        return self._with_bias(name, node, axes, weight, bias)
 
     # ---- pooling -------------------------------------------------------------------------------
 
@@ -463,12 +499,45 @@ class Network(Loss):
         >>> Tensor([[[[1.0, 2.0], [3.0, 4.0]]]]).max_pool2d().tolist()
         [[[[4.0]]]]
         """
-        name = "max_pool2d"
-        plane = self._plane(name)
-        kernel = sizes(name, "kernel_size", kernel_size, 2)
-        steps = kernel if stride is None else sizes(name, "stride", stride, 2)
-        gaps = sizes(name, "dilation", dilation, 2)
-        around = sizes(name, "padding", padding, 2, 0)
+        return self._max_pool(
+            "max_pool2d", 2, kernel_size, stride, padding, dilation, ceil_mode, return_indices
+        )
+
+    @composed
+    def max_pool1d(
+        self,
+        kernel_size: Sizes = 2,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        dilation: Sizes = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> Any:
+        """The largest element of each window over the last axis; see :meth:`max_pool2d`.
+
+        >>> Tensor([[[1.0, 2.0, 4.0, 3.0]]]).max_pool1d().tolist()
+        [[[2.0, 4.0]]]
+        """
+        return self._max_pool(
+            "max_pool1d", 1, kernel_size, stride, padding, dilation, ceil_mode, return_indices
+        )
+
+    def _max_pool(
+        self,
+        name: str,
+        axes: int,
+        kernel_size: Sizes,
+        stride: Sizes | None,
+        padding: Sizes,
+        dilation: Sizes,
+        ceil_mode: bool,
+        return_indices: bool,
+    ) -> Any:
+        plane = self._plane(name, axes)
+        kernel = sizes(name, "kernel_size", kernel_size, axes)
+        steps = kernel if stride is None else sizes(name, "stride", stride, axes)
+        gaps = sizes(name, "dilation", dilation, axes)
+        around = sizes(name, "padding", padding, axes, 0)
         pads = pool_paddings(name, plane, kernel, steps, around, gaps, ceil_mode)
         x = self.node
         taken = flat_windows(border(x, pads, x.dtype.min), kernel, steps, gaps)
@@ -500,13 +569,46 @@ class Network(Loss):
         >>> Tensor([[[[1.0, 2.0], [3.0, 4.0]]]]).avg_pool2d().tolist()
         [[[[2.5]]]]
         """
-        name = "avg_pool2d"
+        return self._avg_pool(
+            "avg_pool2d", 2, kernel_size, stride, padding, ceil_mode, count_include_pad,
+            divisor_override,
+        )  # fmt: skip
+
+    @composed
+    def avg_pool1d(
+        self,
+        kernel_size: Sizes = 2,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> Self:
+        """The mean of each window over the last axis; see :meth:`avg_pool2d`.
+
+        >>> Tensor([[[1.0, 2.0, 4.0, 3.0]]]).avg_pool1d().tolist()
+        [[[1.5, 3.5]]]
+        """
+        return self._avg_pool(
+            "avg_pool1d", 1, kernel_size, stride, padding, ceil_mode, count_include_pad, None
+        )
+
+    def _avg_pool(
+        self,
+        name: str,
+        axes: int,
+        kernel_size: Sizes,
+        stride: Sizes | None,
+        padding: Sizes,
+        ceil_mode: bool,
+        count_include_pad: bool,
+        divisor_override: int | None,
+    ) -> Self:
         x = self._floating(name)
-        plane = self._plane(name)
-        kernel = sizes(name, "kernel_size", kernel_size, 2)
-        steps = kernel if stride is None else sizes(name, "stride", stride, 2)
-        around = sizes(name, "padding", padding, 2, 0)
-        pads = pool_paddings(name, plane, kernel, steps, around, (1, 1), ceil_mode)
+        plane = self._plane(name, axes)
+        kernel = sizes(name, "kernel_size", kernel_size, axes)
+        steps = kernel if stride is None else sizes(name, "stride", stride, axes)
+        around = sizes(name, "padding", padding, axes, 0)
+        pads = pool_paddings(name, plane, kernel, steps, around, (1,) * axes, ceil_mode)
         counted = plane
         outside = pads
         if count_include_pad:
@@ -545,10 +647,11 @@ class Network(Loss):
             matrix[i, start:stop] = 1.0 / (stop - start)
         return self._same(self._result(matrix.tolist(), device=self.device, requires_grad=False))
 
-    def _plane(self, name: str) -> Shape:
-        if self.ndim < 2:
-            raise ShapeError(f"{name}: shape {self.shape} has no two axes; give (N, C, H, W)")
-        return self.shape[-2:]
+    def _plane(self, name: str, axes: int = 2) -> Shape:
+        if self.ndim < axes:
+            wanted = "two axes; give (N, C, H, W)" if axes == 2 else "axis; give (N, C, L)"
+            raise ShapeError(f"{name}: shape {self.shape} has no {wanted}")
+        return self.shape[-axes:]
 
     # ---- normalisation -------------------------------------------------------------------------
 

@@ -9,7 +9,9 @@ from coregrad.api.tensor import Tensor
 
 # fmt: off
 linear = Tensor.linear
-conv1d, conv2d, conv_transpose2d = Tensor.conv1d, Tensor.conv2d, Tensor.conv_transpose2d
+conv1d, conv2d = Tensor.conv1d, Tensor.conv2d
+conv_transpose1d, conv_transpose2d = Tensor.conv_transpose1d, Tensor.conv_transpose2d
+max_pool1d, avg_pool1d = Tensor.max_pool1d, Tensor.avg_pool1d
 max_pool2d, avg_pool2d = Tensor.max_pool2d, Tensor.avg_pool2d
 adaptive_avg_pool2d, pad = Tensor.adaptive_avg_pool2d, Tensor.pad
 relu, relu6, leaky_relu, elu = Tensor.relu, Tensor.relu6, Tensor.leaky_relu, Tensor.elu

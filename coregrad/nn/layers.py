@@ -146,14 +146,9 @@ class Conv2d(_Conv):
         )
 
 
-class ConvTranspose2d(_Conv):
-    """The adjoint of a convolution, over (N, C, H, W); see :meth:`Tensor.conv_transpose2d`.
+class _ConvTranspose(_Conv):
+    """What the transposed convolutions share: PyTorch's order of arguments."""
 
-    >>> ConvTranspose2d(8, 3, kernel_size=2, stride=2)(Tensor.ones(2, 8, 5, 7)).shape
-    (2, 3, 10, 14)
-    """
-
-    axes = 2
     transposed = True
 
     def __init__(
@@ -175,6 +170,34 @@ class ConvTranspose2d(_Conv):
             device, dtype,
         )  # fmt: skip
         self.output_padding = _tuple(output_padding, self.axes)
+
+
+class ConvTranspose1d(_ConvTranspose):
+    """The adjoint of a convolution, over (N, C, L); see :meth:`Tensor.conv_transpose1d`.
+
+    >>> ConvTranspose1d(8, 3, kernel_size=2, stride=2)(Tensor.ones(2, 8, 5)).shape
+    (2, 3, 10)
+    """
+
+    axes = 1
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, in_channels, L) to (N, out_channels, L')."""
+        assert not isinstance(self.padding, str)
+        return x.conv_transpose1d(
+            self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups,
+            self.dilation,
+        )  # fmt: skip
+
+
+class ConvTranspose2d(_ConvTranspose):
+    """The adjoint of a convolution, over (N, C, H, W); see :meth:`Tensor.conv_transpose2d`.
+
+    >>> ConvTranspose2d(8, 3, kernel_size=2, stride=2)(Tensor.ones(2, 8, 5, 7)).shape
+    (2, 3, 10, 14)
+    """
+
+    axes = 2
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, in_channels, H, W) to (N, out_channels, H', W')."""
@@ -612,6 +635,26 @@ class Flatten(Module):
         return x.flatten(self.start_dim, self.end_dim)
 
 
+class Unflatten(Module):
+    """Axis ``dim`` as several, of ``unflattened_size``; see :meth:`Tensor.unflatten`.
+
+    >>> Unflatten(1, (2, -1))(Tensor.ones(5, 6)).shape
+    (5, 2, 3)
+    """
+
+    def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
+        self.dim = dim
+        self.unflattened_size = tuple(unflattened_size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape."""
+        return x.unflatten(self.dim, self.unflattened_size)
+
+    def extra_repr(self) -> str:
+        """The axis and its sizes."""
+        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
+
+
 class Dropout(Module):
     """In training zeroes each element with probability ``p`` and scales the others by 1/(1-p)."""
 
@@ -629,8 +672,8 @@ class Dropout(Module):
         return f"p={self.p}"
 
 
-class MaxPool2d(Module):
-    """The largest value of each window; see :meth:`Tensor.max_pool2d`."""
+class _MaxPool(Module):
+    """What the layers of maximum pooling share: their sizes."""
 
     def __init__(
         self,
@@ -648,18 +691,31 @@ class MaxPool2d(Module):
             "ceil_mode": ceil_mode,
         }
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(N, C, H, W) to (N, C, H', W')."""
-        pooled: Tensor = x.max_pool2d(**self.options)
-        return pooled
-
     def extra_repr(self) -> str:
         """The sizes."""
         return ", ".join(f"{name}={value}" for name, value in self.options.items())
 
 
-class AvgPool2d(Module):
-    """The mean of each window; see :meth:`Tensor.avg_pool2d`."""
+class MaxPool1d(_MaxPool):
+    """The largest value of each window; see :meth:`Tensor.max_pool1d`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, L) to (N, C, L')."""
+        pooled: Tensor = x.max_pool1d(**self.options)
+        return pooled
+
+
+class MaxPool2d(_MaxPool):
+    """The largest value of each window; see :meth:`Tensor.max_pool2d`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, H, W) to (N, C, H', W')."""
+        pooled: Tensor = x.max_pool2d(**self.options)
+        return pooled
+
+
+class _AvgPool(Module):
+    """What the layers of average pooling share: their sizes."""
 
     def __init__(
         self,
@@ -677,13 +733,25 @@ class AvgPool2d(Module):
             "count_include_pad": count_include_pad,
         }
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(N, C, H, W) to (N, C, H', W')."""
-        return x.avg_pool2d(**self.options)
-
     def extra_repr(self) -> str:
         """The sizes."""
         return ", ".join(f"{name}={value}" for name, value in self.options.items())
+
+
+class AvgPool1d(_AvgPool):
+    """The mean of each window; see :meth:`Tensor.avg_pool1d`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, L) to (N, C, L')."""
+        return x.avg_pool1d(**self.options)
+
+
+class AvgPool2d(_AvgPool):
+    """The mean of each window; see :meth:`Tensor.avg_pool2d`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, H, W) to (N, C, H', W')."""
+        return x.avg_pool2d(**self.options)
 
 
 class AdaptiveAvgPool2d(Module):
