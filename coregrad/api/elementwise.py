@@ -819,6 +819,24 @@ class Elementwise(Casting):
             return near_start.where(part.abs() < 0.5, near_end)
         return near_start if abs(weight) < 0.5 else near_end
 
+    def addcmul(self, tensor1: Any, tensor2: Any, *, value: float = 1) -> Self:
+        """``self + value * tensor1 * tensor2``.
+
+        >>> Tensor([1.0]).addcmul(Tensor([2.0]), Tensor([3.0]), value=10).tolist()
+        [61.0]
+        """
+        factor: Any = self._like("addcmul", tensor1)
+        return self.add(factor.mul(tensor2), alpha=value)
+
+    def addcdiv(self, tensor1: Any, tensor2: Any, *, value: float = 1) -> Self:
+        """``self + value * tensor1 / tensor2``.
+
+        >>> Tensor([1.0]).addcdiv(Tensor([3.0]), Tensor([2.0]), value=10).tolist()
+        [16.0]
+        """
+        dividend: Any = self._like("addcdiv", tensor1)
+        return self.add(dividend.div(tensor2), alpha=value)
+
     def where(self, condition: Any, other: Any) -> Self:
         """``self`` where the condition holds, else ``other``: PyTorch's argument order.
 
@@ -1101,6 +1119,30 @@ class Elementwise(Casting):
         [9.0]
         """
         return self._in_place("pow_", self.pow(exponent), exponent)
+
+    def sqrt_(self) -> Self:
+        """:meth:`sqrt` in place; DTypeError for an integer tensor.
+
+        >>> Tensor([9.0]).sqrt_().tolist()
+        [3.0]
+        """
+        return self._in_place("sqrt_", self.sqrt())
+
+    def exp_(self) -> Self:
+        """:meth:`exp` in place; DTypeError for an integer tensor.
+
+        >>> Tensor([0.0]).exp_().tolist()
+        [1.0]
+        """
+        return self._in_place("exp_", self.exp())
+
+    def neg_(self) -> Self:
+        """:meth:`neg` in place.
+
+        >>> Tensor([1.0]).neg_().tolist()
+        [-1.0]
+        """
+        return self._in_place("neg_", self.neg())
 
     def clamp_(self, min: Any = None, max: Any = None) -> Self:
         """:meth:`clamp` in place.

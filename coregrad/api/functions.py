@@ -60,6 +60,9 @@ quantile, nanquantile, unique = Tensor.quantile, Tensor.nanquantile, Tensor.uniq
 unique_consecutive, searchsorted = Tensor.unique_consecutive, Tensor.searchsorted
 bucketize = Tensor.bucketize
 matmul, bmm, outer, einsum = Tensor.matmul, Tensor.bmm, Tensor.outer, Tensor.einsum
+dot, addmm, baddbmm, tensordot = Tensor.dot, Tensor.addmm, Tensor.baddbmm, Tensor.tensordot
+addcmul, addcdiv, clip = Tensor.addcmul, Tensor.addcdiv, Tensor.clamp
+diff, trace, cosine_similarity = Tensor.diff, Tensor.trace, Tensor.cosine_similarity
 # fmt: on
 
 

@@ -3,8 +3,9 @@
 A capture runs the function on stand-ins. Tensors report what is read, written and drawn (see
 :mod:`coregrad.api.capture`), so that nothing has to be listed: what the function reads besides its
 arguments is state, what it assigns is written by every replay. A capture is used again only while
-everything that could have steered the function is as it was; otherwise the function is captured
-anew. A captured function is never stale.
+everything it reads from its surroundings is as it was; otherwise the function is captured anew.
+Python's and NumPy's random numbers and iterators, which change by being used, may not be used: the
+capture raises. What shows no state (clocks, files, the network) cannot be noticed, and is frozen.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 import numpy as np
 
 from coregrad import dtypes, engine, holders
-from coregrad.api import capture
+from coregrad.api import capture, generators
 from coregrad.api.base import Flag, TensorBase
 from coregrad.api.grad_mode import enabled_flag
 from coregrad.api.reach import Reach
@@ -109,7 +110,11 @@ def jit(function: Callable[P, R]) -> Jit[P, R]:
 
     Python code runs only while capturing, so a captured function must not print, count, append to
     lists, or look at values: what can be noticed raises CaptureError, which says what to do
-    instead. A result does not remember how it was made: call ``backward()`` inside the function.
+    instead. So does drawing from ``random``, ``numpy.random`` or an iterator, which stays where the
+    function left it (``Tensor.rand`` draws anew in every call). Clocks and files show no state:
+    what is read from them is frozen unnoticed, so pass it as an argument.
+
+    A result does not remember how it was made: call ``backward()`` inside the function.
 
     >>> @jit
     ... def scaled(x, factor):
@@ -368,7 +373,10 @@ def _captured(
     name: str, function: Callable[..., Any], roots: dict[str, Any], call: _Arguments
 ) -> _Capture:
     """Run the function on stand-ins and plan what it built; no tensor has changed afterwards."""
-    reach = Reach(roots | call.objects, lambda value: isinstance(value, TensorBase))
+    reach = Reach(
+        roots | call.objects, lambda value: isinstance(value, TensorBase), generators.is_drawn
+    )
+    watch = generators.Watch(reach.drawn)
     with engine.lock:  # one capture at a time: tensors look for it in one place
         recorder = _Recorder(call)
         outer, capture.recorder = capture.recorder, recorder
@@ -376,6 +384,7 @@ def _captured(
             recorder.begin()
             result = function(*call.args, **call.kwargs)
             _check_unchanged(name, reach)
+            _check_not_drawn(name, watch)
             made = _Capture(name, call, reach, recorder, result)
         finally:
             recorder.restore()
@@ -394,6 +403,15 @@ def _check_unchanged(name: str, reach: Reach) -> None:
         raise CaptureError(
             f"jit: {name} changes {path}, which no replay would do; keep what varies in a 0-d "
             "tensor and change it with assign, or leave it to the caller"
+        )
+
+
+def _check_not_drawn(name: str, watch: generators.Watch) -> None:
+    for path, shared in watch.drawn():
+        others = " (or another thread did)" if shared and threading.active_count() > 1 else ""
+        raise CaptureError(
+            f"jit: {name} draws from {path}{others}, which no replay would do; draw "
+            "with Tensor.rand and its like, or draw outside and pass what was drawn as an argument"
         )
 
 

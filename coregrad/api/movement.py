@@ -403,6 +403,37 @@ class Movement(Elementwise):
         return self._make(build.window(self.node, axis, size, step))
 
     @dim_or_axis
+    def diff(
+        self,
+        n: int = 1,
+        dim: int = -1,
+        prepend: TensorBase | None = None,
+        append: TensorBase | None = None,
+    ) -> Self:
+        """Each element less the one before it along ``dim``, ``n`` times over.
+
+        ``prepend`` and ``append`` are put before and after the elements first. Of bools it says
+        where neighbours differ. Raises ShapeError for a negative ``n``.
+
+        >>> Tensor([1, 4, 9, 16]).diff().tolist(), Tensor([1, 4, 9, 16]).diff(2).tolist()
+        ([3, 5, 7], [2, 2])
+        """
+        axis = self._own_dim("diff", dim)
+        if n < 0:
+            raise ShapeError(f"diff: n is {n}; it must be at least 0")
+        x: Any = self
+        if prepend is not None:
+            before: Any = prepend
+            x = before.cat(x, dim=axis)
+        if append is not None:
+            x = x.cat(append, dim=axis)
+        for _ in range(n):
+            rest = max(x.shape[axis] - 1, 0)
+            later, earlier = x.narrow(axis, x.shape[axis] - rest, rest), x.narrow(axis, 0, rest)
+            x = later.ne(earlier) if self.dtype is dtypes.bool_ else later - earlier
+        return x  # type: ignore[no-any-return]
+
+    @dim_or_axis
     def diagonal(self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Self:
         """The diagonal of two axes, as a new last axis.
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from coregrad import dtypes
 from coregrad.api import threefry
-from coregrad.api.base import TensorBase, broadcast_shapes, expand, promote
+from coregrad.api.base import TensorBase, broadcast_shapes, dim_or_axis, expand, promote
 from coregrad.api.composed import composed
 from coregrad.api.device import default_int
 from coregrad.api.einsum import einsum
@@ -48,7 +48,7 @@ from coregrad.api.windows import (
     sizes,
     to_chosen,
 )
-from coregrad.errors import CoregradError, DTypeError, ShapeError
+from coregrad.errors import CoregradError, DTypeError, IndexRangeError, ShapeError
 from coregrad.ir import build
 from coregrad.ir.graph import Node, Shape
 
@@ -189,6 +189,62 @@ class Network(Loss):
         if alpha != 1:
             product = product * alpha
         return product + (self if beta == 1 else self * beta)
+
+    def baddbmm(self, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Self:
+        """``beta * self + alpha * (batch1 @ batch2)`` for batches (b, m, k) and (b, k, n).
+
+        Raises ShapeError unless both have three axes and the same batch.
+
+        >>> Tensor([1.0]).baddbmm(Tensor([[[2.0]]]), Tensor([[[3.0]]]), alpha=10).tolist()
+        [[[61.0]]]
+        """
+        product = self._same(self._target(batch1, "baddbmm")).bmm(batch2)
+        if alpha != 1:
+            product = product * alpha
+        return product + (self if beta == 1 else self * beta)
+
+    def tensordot(self, other: Any, dims: Any = 2) -> Self:
+        """Sums of products over ``dims``: that many last axes of this tensor and first axes of the
+        other, or two lists that name the axes of each in the same order.
+
+        The other axes of this tensor come first in the result, then those of the other. Raises
+        ShapeError if the axes are not as many, or not as long.
+
+        >>> Tensor.ones(2, 3, 4).tensordot(Tensor.ones(4, 3, 5), ([1, 2], [1, 0])).shape
+        (2, 5)
+        """
+        right = self._same(self._target(other, "tensordot"))
+        ours, theirs = self._contracted(right, dims)
+        rows = [d for d in range(self.ndim) if d not in ours]
+        columns = [d for d in range(right.ndim) if d not in theirs]
+        kept = (*(self.shape[d] for d in rows), *(right.shape[d] for d in columns))
+        length = math.prod(self.shape[d] for d in ours)
+        height = math.prod(self.shape[d] for d in rows)
+        width = math.prod(right.shape[d] for d in columns)
+        left = self.permute(*rows, *ours).reshape(height, length)
+        return left.matmul(right.permute(*theirs, *columns).reshape(length, width)).reshape(kept)
+
+    def _contracted(self, right: Self, dims: Any) -> tuple[list[int], list[int]]:
+        """The axes that tensordot sums over, of this tensor and of the other."""
+        if isinstance(dims, int):
+            if not 0 <= dims <= min(self.ndim, right.ndim):
+                raise ShapeError(
+                    f"tensordot: shapes {self.shape} and {right.shape} do not have {dims} axes "
+                    "each; give fewer"
+                )
+            named = list(range(self.ndim - dims, self.ndim)), list(range(dims))
+        else:
+            pair = [[d] if isinstance(d, int) else list(d) for d in dims]
+            named = pair[0], pair[1]
+        ours = [self._dim("tensordot", d) for d in named[0]]
+        theirs = [right._dim("tensordot", d) for d in named[1]]
+        repeated = len(set(ours)) != len(ours) or len(set(theirs)) != len(theirs)
+        if repeated or [self.shape[d] for d in ours] != [right.shape[d] for d in theirs]:
+            raise ShapeError(
+                f"tensordot: axes {named[0]} of shape {self.shape} and {named[1]} of shape "
+                f"{right.shape} do not fit; name as many of each, of the same lengths, once"
+            )
+        return ours, theirs
 
     def outer(self, other: Any) -> Self:
         """All products of two vectors: (n,) and (m,) to (n, m).
@@ -366,24 +422,60 @@ class Network(Loss):
         >>> Tensor([[[[1.0, 2.0]]]]).conv_transpose2d(Tensor([[[[1.0, 10.0]]]])).tolist()
         [[[[1.0, 12.0, 20.0]]]]
         """
-        name = "conv_transpose2d"
-        x, w = self._conv_operands(name, 2, weight, groups)
+        return self._conv_transposed(
+            "conv_transpose2d", 2, weight, bias, stride, padding, output_padding, groups, dilation
+        )
+
+    def conv_transpose1d(
+        self,
+        weight: TensorBase,
+        bias: TensorBase | None = None,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        output_padding: Sizes = 0,
+        groups: int = 1,
+        dilation: Sizes = 1,
+    ) -> Self:
+        """The adjoint of :meth:`conv1d`: (N, C, L) with a weight of shape (C, O/groups, K).
+
+        See :meth:`conv_transpose2d`.
+
+        >>> Tensor([[[1.0, 2.0]]]).conv_transpose1d(Tensor([[[1.0, 10.0]]])).tolist()
+        [[[1.0, 12.0, 20.0]]]
+        """
+        return self._conv_transposed(
+            "conv_transpose1d", 1, weight, bias, stride, padding, output_padding, groups, dilation
+        )
+
+    def _conv_transposed(
+        self,
+        name: str,
+        axes: int,
+        weight: TensorBase,
+        bias: TensorBase | None,
+        stride: Sizes,
+        padding: Sizes,
+        output_padding: Sizes,
+        groups: int,
+        dilation: Sizes,
+    ) -> Self:
+        x, w = self._conv_operands(name, axes, weight, groups)
         if x.shape[1] != w.shape[0] or w.shape[0] % groups:
             raise ShapeError(
                 f"{name}: an input of shape {self.shape} does not fit a weight of shape "
-                f"{weight.shape} with {groups} groups; the weight must be (C, O/groups, KH, KW)"
+                f"{weight.shape} with {groups} groups; the weight must be (C, O/groups, ...)"
             )
-        steps = sizes(name, "stride", stride, 2)
-        gaps = sizes(name, "dilation", dilation, 2)
-        pads = sizes(name, "padding", padding, 2, 0)
-        extra = sizes(name, "output_padding", output_padding, 2, 0)
+        steps = sizes(name, "stride", stride, axes)
+        gaps = sizes(name, "dilation", dilation, axes)
+        pads = sizes(name, "padding", padding, axes, 0)
+        extra = sizes(name, "output_padding", output_padding, axes, 0)
         if any(n and n >= max(s, d) for n, s, d in zip(extra, steps, gaps, strict=True)):
             raise ShapeError(
                 f"{name}: output_padding {extra} must be smaller than stride {steps} or dilation "
                 f"{gaps}"
             )
         node = convolve_transposed(x, w, steps, pads, extra, gaps, groups)
-        return self._with_bias(name, node, 2, weight, bias)
+        return self._with_bias(name, node, axes, weight, bias)
 
     # ---- pooling -------------------------------------------------------------------------------
 
@@ -407,12 +499,45 @@ class Network(Loss):
         >>> Tensor([[[[1.0, 2.0], [3.0, 4.0]]]]).max_pool2d().tolist()
         [[[[4.0]]]]
         """
-        name = "max_pool2d"
-        plane = self._plane(name)
-        kernel = sizes(name, "kernel_size", kernel_size, 2)
-        steps = kernel if stride is None else sizes(name, "stride", stride, 2)
-        gaps = sizes(name, "dilation", dilation, 2)
-        around = sizes(name, "padding", padding, 2, 0)
+        return self._max_pool(
+            "max_pool2d", 2, kernel_size, stride, padding, dilation, ceil_mode, return_indices
+        )
+
+    @composed
+    def max_pool1d(
+        self,
+        kernel_size: Sizes = 2,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        dilation: Sizes = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> Any:
+        """The largest element of each window over the last axis; see :meth:`max_pool2d`.
+
+        >>> Tensor([[[1.0, 2.0, 4.0, 3.0]]]).max_pool1d().tolist()
+        [[[2.0, 4.0]]]
+        """
+        return self._max_pool(
+            "max_pool1d", 1, kernel_size, stride, padding, dilation, ceil_mode, return_indices
+        )
+
+    def _max_pool(
+        self,
+        name: str,
+        axes: int,
+        kernel_size: Sizes,
+        stride: Sizes | None,
+        padding: Sizes,
+        dilation: Sizes,
+        ceil_mode: bool,
+        return_indices: bool,
+    ) -> Any:
+        plane = self._plane(name, axes)
+        kernel = sizes(name, "kernel_size", kernel_size, axes)
+        steps = kernel if stride is None else sizes(name, "stride", stride, axes)
+        gaps = sizes(name, "dilation", dilation, axes)
+        around = sizes(name, "padding", padding, axes, 0)
         pads = pool_paddings(name, plane, kernel, steps, around, gaps, ceil_mode)
         x = self.node
         taken = flat_windows(border(x, pads, x.dtype.min), kernel, steps, gaps)
@@ -444,13 +569,46 @@ class Network(Loss):
         >>> Tensor([[[[1.0, 2.0], [3.0, 4.0]]]]).avg_pool2d().tolist()
         [[[[2.5]]]]
         """
-        name = "avg_pool2d"
+        return self._avg_pool(
+            "avg_pool2d", 2, kernel_size, stride, padding, ceil_mode, count_include_pad,
+            divisor_override,
+        )  # fmt: skip
+
+    @composed
+    def avg_pool1d(
+        self,
+        kernel_size: Sizes = 2,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> Self:
+        """The mean of each window over the last axis; see :meth:`avg_pool2d`.
+
+        >>> Tensor([[[1.0, 2.0, 4.0, 3.0]]]).avg_pool1d().tolist()
+        [[[1.5, 3.5]]]
+        """
+        return self._avg_pool(
+            "avg_pool1d", 1, kernel_size, stride, padding, ceil_mode, count_include_pad, None
+        )
+
+    def _avg_pool(
+        self,
+        name: str,
+        axes: int,
+        kernel_size: Sizes,
+        stride: Sizes | None,
+        padding: Sizes,
+        ceil_mode: bool,
+        count_include_pad: bool,
+        divisor_override: int | None,
+    ) -> Self:
         x = self._floating(name)
-        plane = self._plane(name)
-        kernel = sizes(name, "kernel_size", kernel_size, 2)
-        steps = kernel if stride is None else sizes(name, "stride", stride, 2)
-        around = sizes(name, "padding", padding, 2, 0)
-        pads = pool_paddings(name, plane, kernel, steps, around, (1, 1), ceil_mode)
+        plane = self._plane(name, axes)
+        kernel = sizes(name, "kernel_size", kernel_size, axes)
+        steps = kernel if stride is None else sizes(name, "stride", stride, axes)
+        around = sizes(name, "padding", padding, axes, 0)
+        pads = pool_paddings(name, plane, kernel, steps, around, (1,) * axes, ceil_mode)
         counted = plane
         outside = pads
         if count_include_pad:
@@ -489,10 +647,11 @@ class Network(Loss):
             matrix[i, start:stop] = 1.0 / (stop - start)
         return self._same(self._result(matrix.tolist(), device=self.device, requires_grad=False))
 
-    def _plane(self, name: str) -> Shape:
-        if self.ndim < 2:
-            raise ShapeError(f"{name}: shape {self.shape} has no two axes; give (N, C, H, W)")
-        return self.shape[-2:]
+    def _plane(self, name: str, axes: int = 2) -> Shape:
+        if self.ndim < axes:
+            wanted = "two axes; give (N, C, H, W)" if axes == 2 else "axis; give (N, C, L)"
+            raise ShapeError(f"{name}: shape {self.shape} has no {wanted}")
+        return self.shape[-axes:]
 
     # ---- normalisation -------------------------------------------------------------------------
 
@@ -631,11 +790,12 @@ class Network(Loss):
 
     # ---- lookup --------------------------------------------------------------------------------
 
-    def embedding(self, weight: TensorBase) -> Self:
+    def embedding(self, weight: TensorBase, padding_idx: int | None = None) -> Self:
         """The rows of ``weight`` (n, d) that these integers of shape S name: (*S, d).
 
         Raises DTypeError unless the tensor holds integers, and IndexRangeError for one outside
         [-n, n): at the call if the integers can be looked at, else when the rows are computed.
+        The row of ``padding_idx`` gets no gradient.
 
         >>> Tensor([1, 0]).embedding(Tensor([[1.0, 2.0], [3.0, 4.0]])).tolist()
         [[3.0, 4.0], [1.0, 2.0]]
@@ -647,7 +807,16 @@ class Network(Loss):
                 "integers and a weight of shape (n, d)"
             )
         rows = in_range("embedding", self, 0, weight.shape[0])
-        return self._make(build.gather(weight.node, rows), weight)
+        found = self._make(build.gather(weight.node, rows), weight)
+        if padding_idx is None:
+            return found
+        if padding_idx not in range(-weight.shape[0], weight.shape[0]):
+            raise IndexRangeError(
+                f"embedding: padding_idx {padding_idx} lies outside a table of {weight.shape[0]} "
+                "vectors"
+            )
+        is_padding = self._make(rows).eq(padding_idx % weight.shape[0]).unsqueeze(-1)
+        return self._same(found.detach()).where(is_padding, found)
 
     def one_hot(self, num_classes: int = -1) -> Self:
         """Integers of shape S to int64 zeros and ones of shape (*S, num_classes).
@@ -669,6 +838,62 @@ class Network(Loss):
         classes = expand(build.iota(num_classes, number), shape)
         hits = build.eq(build.expand(build.reshape(places, (*self.shape, 1)), shape), classes)
         return self._make(build.cast(hits, number))
+
+    # ---- directions and gates ------------------------------------------------------------------
+
+    @composed
+    @dim_or_axis
+    def normalize(self, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Self:
+        """Divided by the norm along ``dim``, or by ``eps`` where the norm is smaller.
+
+        Raises DTypeError for integers.
+
+        >>> Tensor([[3.0, 4.0]]).normalize().tolist()
+        [[0.6000000238418579, 0.800000011920929]]
+        """
+        self._floating("normalize")
+        x = self._same(self.float_at_least())
+        return x.div(x.norm(p, dim, True).clamp(min=eps)).cast(self.dtype)
+
+    @composed
+    @dim_or_axis
+    def cosine_similarity(self, other: Any, dim: int = 1, eps: float = 1e-8) -> Self:
+        """The cosine of the angle between vectors along ``dim``, of shapes that broadcast.
+
+        Norms below ``eps`` count as ``eps``. Raises DTypeError for integers.
+
+        >>> Tensor([[1.0, 0.0]]).cosine_similarity(Tensor([[1.0, 1.0], [0.0, 2.0]])).tolist()
+        [0.7071067690849304, 0.0]
+        """
+        right = self._same(self._target(other, "cosine_similarity"))
+        x, y = promote(self.node, right.node)
+        shape = broadcast_shapes("cosine_similarity", x.shape, y.shape)
+        a = self._make(wide(expand(x, shape)), right)
+        b = self._make(wide(expand(y, shape)), right)
+        a._floating("cosine_similarity")
+        lengths = a.norm(2, dim).clamp(min=eps) * b.norm(2, dim).clamp(min=eps)
+        return (a * b).sum(dim).div(lengths).cast(x.dtype)
+
+    @composed
+    @dim_or_axis
+    def glu(self, dim: int = -1) -> Self:
+        """The first half along ``dim`` times the sigmoid of the second half.
+
+        Raises ShapeError for an odd number of elements there, DTypeError for integers.
+
+        >>> Tensor([3.0, 5.0, 0.0, 0.0]).glu().tolist()
+        [1.5, 2.5]
+        """
+        self._floating("glu")
+        axis = self._own_dim("glu", dim)
+        length = self.shape[axis]
+        if length % 2:
+            raise ShapeError(
+                f"glu: axis {dim} of shape {self.shape} has {length} elements, which cannot be "
+                "halved; give an even number"
+            )
+        half = length // 2
+        return self.narrow(axis, 0, half) * self.narrow(axis, half, half).sigmoid()
 
     # ---- attention and dropout -----------------------------------------------------------------
 

@@ -23,13 +23,21 @@ Guard = tuple[str, Any, Callable[[Any, Any], Any], Any, Any]
 class Reach:
     """Everything that some functions and objects reach, as it is now.
 
-    ``is_leaf`` says what is not looked into, however it is made (tensors).
+    ``is_leaf`` says what is not looked into, however it is made (tensors), and ``is_drawn`` what
+    moves on when it is used (random generators, iterators).
     """
 
-    def __init__(self, roots: dict[str, Any], is_leaf: Callable[[Any], bool]) -> None:
+    def __init__(
+        self,
+        roots: dict[str, Any],
+        is_leaf: Callable[[Any], bool],
+        is_drawn: Callable[[Any], bool],
+    ) -> None:
         self.guards: list[Guard] = []
         self.leaves: list[Any] = []
+        self.drawn: list[tuple[str, Any]] = []
         self._is_leaf = is_leaf
+        self._is_drawn = is_drawn
         self._seen: dict[int, Any] = {}
         stack = list(roots.items())
         while stack:
@@ -57,6 +65,9 @@ class Reach:
         if self._is_leaf(value):
             self.leaves.append(value)
             return []
+        if self._is_drawn(value):
+            self.drawn.append((path, value))
+            return []
         if isinstance(value, (list, tuple)):
             return self._note(path, value, _item, range(len(value)), "[{}]")
         if isinstance(value, dict):
@@ -65,6 +76,8 @@ class Reach:
             return self._function(path, value)
         if isinstance(value, types.MethodType):
             return [(path, value.__func__), (f"{path}.__self__", value.__self__)]
+        if isinstance(value, (types.BuiltinMethodType, types.MethodWrapperType)):
+            return [(f"{path}.__self__", value.__self__)]
         return self._object(path, value)
 
     def _note(

@@ -247,6 +247,16 @@ class Reduction(Indexing):
         axes = self._axes("sum", dim)
         return self._reduced(total(self._summable(dtype), axes), axes, keepdim)
 
+    def trace(self) -> Self:
+        """The sum of a matrix's diagonal; ShapeError unless there are two axes.
+
+        >>> Tensor([[1, 2], [3, 4]]).trace().item()
+        5
+        """
+        if self.ndim != 2:
+            raise ShapeError(f"trace: shape {self.shape} is no matrix; give two axes")
+        return self.diagonal().sum()
+
     def _summable(self, dtype: Any) -> Node:
         node = self.node
         if dtype is not None:

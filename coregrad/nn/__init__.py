@@ -6,7 +6,7 @@ import importlib
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from coregrad.nn import init, optim, state
+from coregrad.nn import functional, init, optim, state
 from coregrad.nn.activations import (
     CELU,
     ELU,
@@ -36,12 +36,14 @@ from coregrad.nn.attention import (
 )
 from coregrad.nn.layers import (
     AdaptiveAvgPool2d,
+    AvgPool1d,
     AvgPool2d,
     BatchNorm,
     BatchNorm1d,
     BatchNorm2d,
     Conv1d,
     Conv2d,
+    ConvTranspose1d,
     ConvTranspose2d,
     Dropout,
     Embedding,
@@ -53,10 +55,12 @@ from coregrad.nn.layers import (
     InstanceNorm2d,
     LayerNorm,
     Linear,
+    MaxPool1d,
     MaxPool2d,
     ModuleList,
     RMSNorm,
     Sequential,
+    Unflatten,
 )
 from coregrad.nn.losses import (
     BCELoss,
@@ -85,6 +89,7 @@ __all__ = [
     "RNN",
     "SELU",
     "AdaptiveAvgPool2d",
+    "AvgPool1d",
     "AvgPool2d",
     "BCELoss",
     "BCEWithLogitsLoss",
@@ -93,6 +98,7 @@ __all__ = [
     "BatchNorm2d",
     "Conv1d",
     "Conv2d",
+    "ConvTranspose1d",
     "ConvTranspose2d",
     "CrossEntropyLoss",
     "Dropout",
@@ -117,6 +123,7 @@ __all__ = [
     "LogSigmoid",
     "LogSoftmax",
     "MSELoss",
+    "MaxPool1d",
     "MaxPool2d",
     "Mish",
     "Module",
@@ -139,6 +146,7 @@ __all__ = [
     "Tanh",
     "TransformerEncoder",
     "TransformerEncoderLayer",
+    "Unflatten",
     "datasets",
     "functional",
     "init",

@@ -9,7 +9,9 @@ from coregrad.api.tensor import Tensor
 
 # fmt: off
 linear = Tensor.linear
-conv1d, conv2d, conv_transpose2d = Tensor.conv1d, Tensor.conv2d, Tensor.conv_transpose2d
+conv1d, conv2d = Tensor.conv1d, Tensor.conv2d
+conv_transpose1d, conv_transpose2d = Tensor.conv_transpose1d, Tensor.conv_transpose2d
+max_pool1d, avg_pool1d = Tensor.max_pool1d, Tensor.avg_pool1d
 max_pool2d, avg_pool2d = Tensor.max_pool2d, Tensor.avg_pool2d
 adaptive_avg_pool2d, pad = Tensor.adaptive_avg_pool2d, Tensor.pad
 relu, relu6, leaky_relu, elu = Tensor.relu, Tensor.relu6, Tensor.leaky_relu, Tensor.elu
@@ -17,7 +19,8 @@ celu, selu, gelu, silu, mish = Tensor.celu, Tensor.selu, Tensor.gelu, Tensor.sil
 sigmoid, tanh, logsigmoid = Tensor.sigmoid, Tensor.tanh, Tensor.logsigmoid
 softplus, softsign, hardtanh = Tensor.softplus, Tensor.softsign, Tensor.hardtanh
 hardsigmoid, hardswish = Tensor.hardsigmoid, Tensor.hardswish
-softmax, log_softmax = Tensor.softmax, Tensor.log_softmax
+softmax, log_softmax, glu = Tensor.softmax, Tensor.log_softmax, Tensor.glu
+normalize, cosine_similarity = Tensor.normalize, Tensor.cosine_similarity
 layer_norm, group_norm, rms_norm = Tensor.layer_norm, Tensor.group_norm, Tensor.rms_norm
 embedding, one_hot, dropout = Tensor.embedding, Tensor.one_hot, Tensor.dropout
 cross_entropy, nll_loss, kl_div = Tensor.cross_entropy, Tensor.nll_loss, Tensor.kl_div

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -146,14 +146,9 @@ class Conv2d(_Conv):
         )
 
 
-class ConvTranspose2d(_Conv):
-    """The adjoint of a convolution, over (N, C, H, W); see :meth:`Tensor.conv_transpose2d`.
+class _ConvTranspose(_Conv):
+    """What the transposed convolutions share: PyTorch's order of arguments."""
 
-    >>> ConvTranspose2d(8, 3, kernel_size=2, stride=2)(Tensor.ones(2, 8, 5, 7)).shape
-    (2, 3, 10, 14)
-    """
-
-    axes = 2
     transposed = True
 
     def __init__(
@@ -175,6 +170,34 @@ class ConvTranspose2d(_Conv):
             device, dtype,
         )  # fmt: skip
         self.output_padding = _tuple(output_padding, self.axes)
+
+
+class ConvTranspose1d(_ConvTranspose):
+    """The adjoint of a convolution, over (N, C, L); see :meth:`Tensor.conv_transpose1d`.
+
+    >>> ConvTranspose1d(8, 3, kernel_size=2, stride=2)(Tensor.ones(2, 8, 5)).shape
+    (2, 3, 10)
+    """
+
+    axes = 1
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, in_channels, L) to (N, out_channels, L')."""
+        assert not isinstance(self.padding, str)
+        return x.conv_transpose1d(
+            self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups,
+            self.dilation,
+        )  # fmt: skip
+
+
+class ConvTranspose2d(_ConvTranspose):
+    """The adjoint of a convolution, over (N, C, H, W); see :meth:`Tensor.conv_transpose2d`.
+
+    >>> ConvTranspose2d(8, 3, kernel_size=2, stride=2)(Tensor.ones(2, 8, 5, 7)).shape
+    (2, 3, 10, 14)
+    """
+
+    axes = 2
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, in_channels, H, W) to (N, out_channels, H', W')."""
@@ -223,10 +246,7 @@ class Embedding(Module):
 
     def forward(self, indices: Tensor) -> Tensor:
         """Indices of shape S to vectors of shape (*S, embedding_dim)."""
-        found = indices.embedding(self.weight)
-        if self.padding_idx is None:
-            return found
-        return found.detach().where((indices == self.padding_idx).unsqueeze(-1), found)
+        return indices.embedding(self.weight, self.padding_idx)
 
     def extra_repr(self) -> str:
         """The sizes."""
@@ -248,6 +268,8 @@ class BatchNorm(Module):
     >>> bn(Tensor.ones(4, 3, 2, 2)).shape, bn.num_batches_tracked.item()
     ((4, 3, 2, 2), 1)
     """
+
+    ranks: ClassVar[tuple[int, ...]] = ()  # what an input may have; any if empty
 
     def __init__(
         self,
@@ -280,6 +302,7 @@ class BatchNorm(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, C, ...) to the same shape."""
+        self._check_rank(x)
         if x.ndim < 2 or x.shape[1] != self.num_features:
             raise ShapeError(
                 f"{type(self).__name__}: an input of shape {x.shape} does not have "
@@ -287,6 +310,14 @@ class BatchNorm(Module):
             )
         mean, var = self._statistics(x)
         return x.batch_norm(mean, var, self.weight, self.bias, self.eps)
+
+    def _check_rank(self, x: Tensor) -> None:
+        if self.ranks and x.ndim not in self.ranks:
+            allowed = " or ".join(map(str, self.ranks))
+            raise ShapeError(
+                f"{type(self).__name__}: an input of shape {x.shape} has {x.ndim} axes, not "
+                f"{allowed}; reshape it, or use the layer for its rank"
+            )
 
     def _statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance to normalise with; in training the running ones move."""
@@ -325,11 +356,15 @@ class BatchNorm(Module):
 
 
 class BatchNorm1d(BatchNorm):
-    """:class:`BatchNorm` for (N, C) and (N, C, L)."""
+    """:class:`BatchNorm` for (N, C) and (N, C, L); ShapeError for other ranks."""
+
+    ranks = (2, 3)
 
 
 class BatchNorm2d(BatchNorm):
-    """:class:`BatchNorm` for (N, C, H, W)."""
+    """:class:`BatchNorm` for (N, C, H, W); ShapeError for other ranks."""
+
+    ranks = (4,)
 
 
 class LayerNorm(Module):
@@ -431,6 +466,7 @@ class InstanceNorm(BatchNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, C, ...) to the same shape."""
+        self._check_rank(x)
         name = type(self).__name__
         if x.ndim < 3 or x.shape[1] != self.num_features:
             raise ShapeError(
@@ -456,11 +492,15 @@ class InstanceNorm(BatchNorm):
 
 
 class InstanceNorm1d(InstanceNorm):
-    """:class:`InstanceNorm` for (N, C, L)."""
+    """:class:`InstanceNorm` for (N, C, L); ShapeError for other ranks."""
+
+    ranks = (3,)
 
 
 class InstanceNorm2d(InstanceNorm):
-    """:class:`InstanceNorm` for (N, C, H, W)."""
+    """:class:`InstanceNorm` for (N, C, H, W); ShapeError for other ranks."""
+
+    ranks = (4,)
 
 
 class RMSNorm(Module):
@@ -595,6 +635,26 @@ class Flatten(Module):
         return x.flatten(self.start_dim, self.end_dim)
 
 
+class Unflatten(Module):
+    """Axis ``dim`` as several, of ``unflattened_size``; see :meth:`Tensor.unflatten`.
+
+    >>> Unflatten(1, (2, -1))(Tensor.ones(5, 6)).shape
+    (5, 2, 3)
+    """
+
+    def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
+        self.dim = dim
+        self.unflattened_size = tuple(unflattened_size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape."""
+        return x.unflatten(self.dim, self.unflattened_size)
+
+    def extra_repr(self) -> str:
+        """The axis and its sizes."""
+        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
+
+
 class Dropout(Module):
     """In training zeroes each element with probability ``p`` and scales the others by 1/(1-p)."""
 
@@ -612,8 +672,8 @@ class Dropout(Module):
         return f"p={self.p}"
 
 
-class MaxPool2d(Module):
-    """The largest value of each window; see :meth:`Tensor.max_pool2d`."""
+class _MaxPool(Module):
+    """What the layers of maximum pooling share: their sizes."""
 
     def __init__(
         self,
@@ -631,18 +691,31 @@ class MaxPool2d(Module):
             "ceil_mode": ceil_mode,
         }
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(N, C, H, W) to (N, C, H', W')."""
-        pooled: Tensor = x.max_pool2d(**self.options)
-        return pooled
-
     def extra_repr(self) -> str:
         """The sizes."""
         return ", ".join(f"{name}={value}" for name, value in self.options.items())
 
 
-class AvgPool2d(Module):
-    """The mean of each window; see :meth:`Tensor.avg_pool2d`."""
+class MaxPool1d(_MaxPool):
+    """The largest value of each window; see :meth:`Tensor.max_pool1d`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, L) to (N, C, L')."""
+        pooled: Tensor = x.max_pool1d(**self.options)
+        return pooled
+
+
+class MaxPool2d(_MaxPool):
+    """The largest value of each window; see :meth:`Tensor.max_pool2d`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, H, W) to (N, C, H', W')."""
+        pooled: Tensor = x.max_pool2d(**self.options)
+        return pooled
+
+
+class _AvgPool(Module):
+    """What the layers of average pooling share: their sizes."""
 
     def __init__(
         self,
@@ -660,13 +733,25 @@ class AvgPool2d(Module):
             "count_include_pad": count_include_pad,
         }
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(N, C, H, W) to (N, C, H', W')."""
-        return x.avg_pool2d(**self.options)
-
     def extra_repr(self) -> str:
         """The sizes."""
         return ", ".join(f"{name}={value}" for name, value in self.options.items())
+
+
+class AvgPool1d(_AvgPool):
+    """The mean of each window; see :meth:`Tensor.avg_pool1d`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, L) to (N, C, L')."""
+        return x.avg_pool1d(**self.options)
+
+
+class AvgPool2d(_AvgPool):
+    """The mean of each window; see :meth:`Tensor.avg_pool2d`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, H, W) to (N, C, H', W')."""
+        return x.avg_pool2d(**self.options)
 
 
 class AdaptiveAvgPool2d(Module):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -20,10 +20,34 @@ from coregrad.api.grad_mode import no_grad
 from coregrad.api.tensor import Tensor
 from coregrad.dtypes import DType
 from coregrad.errors import CoregradError, DataError, DTypeError, GradientError, ShapeError
+from coregrad.nn import lr_scheduler
+
+__all__ = [
+    "SGD", "Adam", "AdamW", "Optimizer", "RMSprop", "clip_grad_norm_", "clip_grad_value_",
+    "lr_scheduler",
+]  # fmt: skip
 
 Betas: TypeAlias = tuple[float, float]
 Numbers: TypeAlias = tuple[Tensor, ...]  # of one step
 _Alike: TypeAlias = dict[tuple[str, DType], Numbers]
+
+
+class _Setting:
+    """A number of an optimiser. It may be changed at any time, and is checked when it is given."""
+
+    def __init__(self, is_signed: bool = False) -> None:
+        self._is_signed = is_signed
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, optimizer: Optimizer | None, owner: type) -> Any:
+        return self if optimizer is None else vars(optimizer)[self._name]
+
+    def __set__(self, optimizer: Optimizer, value: float) -> None:
+        kind = type(optimizer).__name__
+        check = _finite if self._is_signed else _not_negative
+        vars(optimizer)[self._name] = check(self._name, value, kind)
 
 
 class Optimizer:
@@ -161,7 +185,13 @@ class SGD(Optimizer):
     Example::
 
         optim = nn.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, nesterov=True)
+
+    Momentum and dampening may be changed later, but not from 0, where nothing is kept for them.
     """
+
+    momentum = _Setting()
+    dampening = _Setting(is_signed=True)
+    weight_decay = _Setting()
 
     def __init__(
         self,
@@ -173,20 +203,33 @@ class SGD(Optimizer):
         nesterov: bool = False,
     ) -> None:
         super().__init__(params, lr)
-        self.momentum = _not_negative("momentum", momentum, "SGD")
-        self.dampening = float(dampening)
-        self.weight_decay = _not_negative("weight_decay", weight_decay, "SGD")
+        self.momentum = momentum
+        self.dampening = dampening
+        self.weight_decay = weight_decay
         self.nesterov = nesterov
-        if nesterov and (not momentum or dampening):
-            raise CoregradError(
-                f"SGD: nesterov needs momentum > 0 and dampening 0, not {momentum} and {dampening}"
-            )
+        self._check_nesterov()
         self._velocity = self._zeros("velocity") if momentum else []
         # 1 until a parameter's first step, whose velocity is the undamped gradient.
         damped = bool(momentum and dampening)
         self._fresh = [self._scalar(f"fresh.{i}", 1.0) for i in range(len(self.params) * damped)]
 
+    def _check_nesterov(self) -> None:
+        if self.nesterov and (not self.momentum or self.dampening):
+            raise CoregradError(
+                f"SGD: nesterov needs momentum > 0 and dampening 0, not {self.momentum} and "
+                f"{self.dampening}"
+            )
+
+    def _begin(self) -> tuple[list[Tensor], Numbers]:
+        self._check_nesterov()
+        _check_kept(self, "momentum", self._velocity)
+        if self.momentum:
+            _check_kept(self, "dampening", self._fresh)
+        return super()._begin()
+
     def _kept(self, i: int) -> list[Tensor]:
+        if not self.momentum:
+            return []
         return [state[i] for state in (self._velocity, self._fresh) if state]
 
     def _update(self, i: int, p: Tensor, grad: Tensor, numbers: Numbers) -> tuple[Tensor, ...]:
@@ -244,6 +287,8 @@ class Adam(Optimizer):
     """
 
     decoupled = False
+    eps = _Setting()
+    weight_decay = _Setting()
 
     def __init__(
         self,
@@ -254,15 +299,27 @@ class Adam(Optimizer):
         weight_decay: float = 0.0,
     ) -> None:
         super().__init__(params, lr)
-        name = type(self).__name__
-        if not all(0.0 <= b < 1.0 for b in betas):
-            raise CoregradError(f"{name}: betas {betas} must both be in [0, 1)")
-        self.betas = (float(betas[0]), float(betas[1]))
-        self.eps = _not_negative("eps", eps, name)
-        self.weight_decay = _not_negative("weight_decay", weight_decay, name)
+        self.betas = betas
+        self.eps = eps
+        self.weight_decay = weight_decay
         self._bias = [self._scalar(f"bias{i}", 0.0, precise=True) for i in (1, 2)]
         self._mean = self._zeros("mean")
         self._square = self._zeros("square")
+
+    @property
+    def betas(self) -> Betas:
+        """How slowly the two running means move; assign a pair of numbers to it at any time."""
+        return self._betas
+
+    @betas.setter
+    def betas(self, value: Betas) -> None:
+        name = type(self).__name__
+        if not isinstance(value, (tuple, list)) or len(value) != 2:
+            raise CoregradError(f"{name}: betas is {value!r}; give two numbers in [0, 1)")
+        first, second = (_not_negative("betas", b, name) for b in value)
+        if max(first, second) >= 1.0:
+            raise CoregradError(f"{name}: betas {value} must both be in [0, 1)")
+        self._betas = (first, second)
 
     def _begin(self) -> tuple[list[Tensor], Numbers]:
         c1, c2 = self._bias
@@ -353,6 +410,11 @@ class RMSprop(Optimizer):
         optim = nn.optim.RMSprop(model.parameters(), lr=0.01)
     """
 
+    alpha = _Setting()
+    eps = _Setting()
+    weight_decay = _Setting()
+    momentum = _Setting()
+
     def __init__(
         self,
         params: Iterable[Tensor],
@@ -363,12 +425,16 @@ class RMSprop(Optimizer):
         momentum: float = 0.0,
     ) -> None:
         super().__init__(params, lr)
-        self.alpha = _not_negative("alpha", alpha, "RMSprop")
-        self.eps = _not_negative("eps", eps, "RMSprop")
-        self.weight_decay = _not_negative("weight_decay", weight_decay, "RMSprop")
-        self.momentum = _not_negative("momentum", momentum, "RMSprop")
+        self.alpha = alpha
+        self.eps = eps
+        self.weight_decay = weight_decay
+        self.momentum = momentum
         self._square = self._zeros("square")
         self._velocity = self._zeros("velocity") if momentum else []
+
+    def _begin(self) -> tuple[list[Tensor], Numbers]:
+        _check_kept(self, "momentum", self._velocity)
+        return super()._begin()
 
     def _kept(self, i: int) -> list[Tensor]:
         return [state[i] for state in (self._square, self._velocity) if state]
@@ -434,6 +500,23 @@ def clip_grad_norm_(
     return total
 
 
+def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
+    """Move every element of the gradients into [-clip_value, clip_value].
+
+    Parameters without a gradient are skipped.
+
+    >>> p = Tensor([0.0, 0.0], requires_grad=True)
+    >>> (p * Tensor([3.0, -0.5])).sum().backward()
+    >>> clip_grad_value_([p], 1.0)
+    >>> p.grad.tolist()
+    [1.0, -0.5]
+    """
+    limit = _not_negative("clip_value", clip_value, "clip_grad_value_")
+    for p in [parameters] if isinstance(parameters, Tensor) else list(parameters):
+        if p.grad is not None:
+            p.grad = p.grad.detach().clamp(-limit, limit)
+
+
 # ---- small pieces ------------------------------------------------------------------------------
 
 
@@ -465,11 +548,32 @@ def _checked(params: Iterable[Tensor], name: str) -> list[Tensor]:
     return found
 
 
+def _finite(what: str, value: float, name: str) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError) as error:
+        raise CoregradError(f"{name}: {what} is {value!r}; it must be a number") from error
+    if not math.isfinite(number):
+        raise CoregradError(f"{name}: {what} is {value}; it must be a finite number")
+    return number
+
+
 def _not_negative(what: str, value: float, name: str) -> float:
-    number = float(value)
-    if not number >= 0.0 or math.isinf(number):
+    number = _finite(what, value, name)
+    if number < 0.0:
         raise CoregradError(f"{name}: {what} is {value}; it must be a finite number >= 0")
     return number
+
+
+def _check_kept(optimizer: Optimizer, name: str, state: list[Tensor]) -> None:
+    """Raise unless there is the state that a setting needs: one that was 0 before has none."""
+    value = getattr(optimizer, name)
+    if value and not state:
+        kind = type(optimizer).__name__
+        raise CoregradError(
+            f"{kind}.step: {name} was changed to {value}, but the optimiser was made without it "
+            f"and keeps nothing for it; make a new one with {name}={value}"
+        )
 
 
 def _working(p: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,12 @@
 """A captured function computes what the function computes, in every call (law 5)."""
 
 import gc
+import itertools
+import random
+import subprocess
+import sys
+import textwrap
+import threading
 import weakref
 from collections import namedtuple
 
@@ -346,6 +352,103 @@ def test_random_numbers_are_those_of_the_function_itself():
 def test_numbers_drawn_on_the_host_are_refused():
     with pytest.raises(CaptureError, match="make the tensor outside"):
         jit(lambda x: x[Tensor.randperm(3)])(Tensor([1.0, 2.0, 3.0]))
+
+
+OWN = np.random.default_rng(0)
+
+
+def drawing_by(draw, source):
+    return lambda: draw(source)
+
+
+DRAWS = {
+    "random": random.random,
+    "random, by a function of its module": lambda: random.randint(0, 9),
+    "numpy.random": lambda: float(np.random.rand()),
+    "a global Generator": lambda: float(OWN.random()),
+    "a Generator": drawing_by(lambda g: float(g.random()), np.random.default_rng(0)),
+    "a method of a Generator": drawing_by(lambda m: float(m()), np.random.default_rng(0).random),
+    "a RandomState": drawing_by(lambda s: float(s.rand()), np.random.RandomState(0)),
+    "a BitGenerator": drawing_by(lambda b: b.random_raw() % 7, np.random.PCG64(0)),
+    "a Random": drawing_by(lambda g: g.gauss(0, 1), random.Random(0)),
+    "a count": drawing_by(next, itertools.count()),
+    "an iterator of a list": drawing_by(next, iter([1, 2, 3])),
+    "an iterator of a dict": drawing_by(next, iter({1: 2}.values())),
+    "its __next__": drawing_by(lambda method: method(), iter([1, 2, 3]).__next__),
+    "enumerate": drawing_by(lambda items: next(items)[1], enumerate([5, 6])),
+    "zip": drawing_by(lambda items: next(items)[1], zip([5, 6], [7, 8], strict=True)),
+    "a generator function": drawing_by(next, (i for i in [5, 6])),
+    "one that is exhausted": drawing_by(sum, (i for i in [5])),
+}
+
+
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
+def test_drawing_outside_the_graph_is_an_error_not_a_frozen_number(draw):
+    with pytest.raises(CaptureError, match=r"draws from .*Tensor\.rand.*argument"):
+        jit(lambda x: x + draw())(Tensor([1.0]))
+
+
+def test_a_generator_among_the_arguments_may_not_be_drawn_from():
+    with pytest.raises(CaptureError, match="draws from"):
+        jit(lambda x, g: x * g.random())(Tensor([1.0]), np.random.default_rng(1))
+
+
+def test_a_generator_stays_where_the_function_left_it():
+    ours, theirs = np.random.default_rng(3), np.random.default_rng(3)
+    with pytest.raises(CaptureError, match="draws from ours"):
+        jit(lambda x: x + ours.random())(Tensor([1.0]))
+    theirs.random()
+    assert ours.random() == theirs.random()
+
+
+def test_generators_and_iterators_that_nobody_draws_from_do_no_harm():
+    generator, numbers, left = np.random.default_rng(0), itertools.count(), iter([1, 2])
+    before = random.getstate(), np.random.get_state()[1].tolist()
+
+    @jit
+    def f(x):
+        items = iter([1, 2])
+        fresh = np.random.default_rng(0).integers(1, 2)  # the same in every call
+        used = [generator, numbers, left, range(3)]
+        return x * len(used) + next(items) + int(fresh)
+
+    assert [f(Tensor([i])).item() for i in range(3)] == [2, 6, 10]
+    assert f.captures == 1
+    generator.random()  # by the caller, between calls
+    assert next(numbers) == 0
+    assert f(Tensor([3])).item() == 14
+    assert f.captures == 1
+    assert before == (random.getstate(), np.random.get_state()[1].tolist())
+
+
+@pytest.mark.parametrize("drawn", ["default_rng(0).integers(1, 2)", "rand()"])
+def test_numpys_module_may_be_imported_first_inside_a_captured_function(drawn):
+    code = f"""
+        import numpy as np
+        from coregrad import Tensor, jit
+        from coregrad.errors import CaptureError
+        try:
+            print(jit(lambda x: x + float(np.random.{drawn}))(Tensor([1.0])).item())
+        except CaptureError as error:
+            print(error)
+        """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False
+    )
+    wanted = "draws from numpy.random" if drawn == "rand()" else "2.0"
+    assert wanted in done.stdout, done.stderr
+
+
+def test_a_message_says_that_another_thread_may_have_drawn():
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait)
+    thread.start()
+    try:
+        with pytest.raises(CaptureError, match=r"draws from random \(or another thread"):
+            jit(lambda x: x + random.random())(Tensor([1.0]))
+    finally:
+        end.set()
+        thread.join()
 
 
 # ---- what cannot be captured -------------------------------------------------------------------

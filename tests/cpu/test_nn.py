@@ -240,6 +240,26 @@ def test_batch_norm_of_one_value_per_channel_is_an_error_in_training_only():
         norm(Tensor(normal(2, 5)))
 
 
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (nn.BatchNorm1d, (2, 3, 4, 4)),
+        (nn.BatchNorm2d, (2, 3)),
+        (nn.BatchNorm2d, (2, 3, 4)),
+        (nn.InstanceNorm1d, (2, 3, 4, 4)),
+        (nn.InstanceNorm2d, (2, 3, 4)),
+    ],
+)
+def test_a_norm_of_one_rank_refuses_others(layer, shape):
+    with pytest.raises(ShapeError, match=f"{layer.__name__}.*has {len(shape)} axes"):
+        layer(3)(Tensor.ones(*shape))
+
+
+def test_every_public_name_of_nn_is_there():
+    assert [name for name in nn.__all__ if not hasattr(nn, name)] == []
+    assert nn.functional.relu(Tensor([-1.0, 2.0])).tolist() == [0.0, 2.0]
+
+
 def test_batch_norm_without_tracking_uses_the_batch_also_in_evaluation():
     norm = nn.BatchNorm(3, affine=False, track_running_stats=False).eval()
     y = norm(Tensor(normal(50, 3) * 3 + 1)).numpy()

@@ -194,7 +194,8 @@ def test_dropout_between_layers_acts_in_training_only():
         (lambda: nn.TransformerEncoderLayer(8, 2, activation="x"), CoregradError, "'x'"),
         (lambda: nn.Embedding(3, 2, padding_idx=3), IndexRangeError, "padding_idx 3"),
         (lambda: nn.InstanceNorm1d(3)(Tensor.ones(2, 3, 1)), ShapeError, "1 value per channel"),
-        (lambda: nn.InstanceNorm1d(3)(Tensor.ones(2, 3)), ShapeError, "an axis after it"),
+        (lambda: nn.InstanceNorm(3)(Tensor.ones(2, 3)), ShapeError, "an axis after it"),
+        (lambda: nn.InstanceNorm1d(3)(Tensor.ones(2, 3)), ShapeError, "has 2 axes, not 3"),
         (lambda: nn.PReLU(3)(Tensor.ones(2, 2)), ShapeError, "3 channels"),
     ],
 )

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from coregrad import Tensor, dtypes, engine, nn
+from coregrad import Tensor, dtypes, engine, jit, nn
 from coregrad.errors import CoregradError, DataError, DTypeError, GradientError, ShapeError
 from coregrad.nn import optim
 
@@ -195,6 +195,11 @@ def test_parameters_that_said_nothing_are_made_to_require_gradients():
         (lambda p: optim.Adam([p], betas=(0.9, 1.0)), CoregradError, "betas"),
         (lambda p: optim.Adam([p], eps=-1e-8), CoregradError, "eps"),
         (lambda p: optim.AdamW([p], weight_decay=-1), CoregradError, "weight_decay"),
+        (lambda p: optim.SGD([p], "fast"), CoregradError, "lr is 'fast'; it must be a number"),
+        (lambda p: optim.SGD([p], dampening=math.inf), CoregradError, "dampening is inf"),
+        (lambda p: optim.Adam([p], betas=0.9), CoregradError, "betas is 0.9; give two"),
+        (lambda p: optim.Adam([p], betas=("a", 0.9)), CoregradError, "betas is 'a'"),
+        (lambda p: optim.RMSprop([p], momentum=None), CoregradError, "momentum is None"),
     ],
 )
 def test_constructors_check_what_they_are_given(make, error, message):
@@ -208,6 +213,81 @@ def test_the_learning_rate_can_be_read_and_checked():
     assert opt.lr == 0.25
     with pytest.raises(CoregradError, match="lr is -1"):
         opt.lr = -1
+    with pytest.raises(CoregradError, match="lr is 'x'; it must be a number"):
+        opt.lr = "x"
+    assert opt.lr == 0.25
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting", "value"),
+    [
+        (optim.SGD, "momentum", "much"),
+        (optim.SGD, "dampening", math.nan),
+        (optim.SGD, "weight_decay", -1),
+        (optim.Adam, "eps", None),
+        (optim.AdamW, "betas", (0.9, 1.0)),
+        (optim.RMSprop, "alpha", [0.9]),
+    ],
+)
+def test_other_settings_are_checked_when_they_are_assigned(kind, setting, value):
+    opt = kind([Tensor([1.0])])
+    before = getattr(opt, setting)
+    with pytest.raises(CoregradError, match=rf"{kind.__name__}: {setting}"):
+        setattr(opt, setting, value)
+    assert getattr(opt, setting) == before
+
+
+def stepping(opt, p):
+    opt.zero_grad()
+    (p * p).sum().backward()
+    opt.step()
+
+
+@pytest.mark.parametrize(
+    ("make", "setting", "value"),
+    [
+        (lambda p: optim.SGD([p]), "momentum", 0.9),
+        (lambda p: optim.SGD([p], momentum=0.9), "dampening", 0.5),
+        (lambda p: optim.RMSprop([p]), "momentum", 0.9),
+    ],
+)
+def test_a_setting_that_needs_state_cannot_be_turned_on_later(make, setting, value):
+    p = Tensor([1.0, 2.0], requires_grad=True)
+    opt = make(p)
+    setattr(opt, setting, value)
+    with pytest.raises(CoregradError, match=f"step: {setting} was changed.*{setting}={value}"):
+        stepping(opt, p)
+    assert p.tolist() == [1.0, 2.0]
+
+
+def test_momentum_and_nesterov_may_change_between_steps():
+    p = Tensor([1.0, 2.0], requires_grad=True)
+    opt = optim.SGD([p], lr=0.1, momentum=0.9)
+    value, velocity = np.array([1.0, 2.0]), np.zeros(2)
+    for momentum in (0.9, 0.5, 0.0, 0.8):
+        opt.momentum = momentum
+        stepping(opt, p)
+        grad = 2 * value
+        if momentum:  # without it the velocity rests, as in PyTorch
+            velocity = momentum * velocity + grad
+        value = value - 0.1 * (velocity if momentum else grad)
+        np.testing.assert_allclose(p.numpy(), value, rtol=1e-5)
+    opt.nesterov, opt.momentum = True, 0.0
+    with pytest.raises(CoregradError, match="nesterov needs momentum > 0"):
+        stepping(opt, p)
+
+
+def test_a_captured_step_notices_another_momentum():
+    p = Tensor([1.0, 2.0], requires_grad=True)
+    opt = optim.SGD([p], lr=0.1, momentum=0.9)
+    captured = jit(lambda: stepping(opt, p))
+    value, velocity = np.array([1.0, 2.0]), np.zeros(2)
+    for momentum in (0.9, 0.9, 0.5):
+        opt.momentum = momentum
+        captured()
+        velocity = momentum * velocity + 2 * value
+        value = value - 0.1 * velocity
+        np.testing.assert_allclose(p.numpy(), value, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -254,6 +334,18 @@ def test_clipping_scales_all_gradients_by_their_common_norm():
     np.testing.assert_allclose(b.grad.numpy(), [0.8], rtol=1e-5)
     assert optim.clip_grad_norm_([without], 1.0).item() == 0.0
     assert optim.clip_grad_norm_(a, 1.0, math.inf).item() == pytest.approx(0.6, rel=1e-5)
+
+
+def test_clipping_by_value_moves_every_element():
+    p, q = Tensor([1.0, 1.0, 1.0], requires_grad=True), Tensor([1.0], requires_grad=True)
+    (p * Tensor([5.0, -7.0, 0.25])).sum().backward()
+    optim.clip_grad_value_([p, q], 2)
+    assert p.grad.tolist() == [2.0, -2.0, 0.25]
+    assert q.grad is None
+    optim.clip_grad_value_(p, 0.5)
+    assert p.grad.tolist() == [0.5, -0.5, 0.25]
+    with pytest.raises(CoregradError, match="clip_value is -1"):
+        optim.clip_grad_value_(p, -1)
 
 
 def test_training_a_small_network_reaches_its_data():
