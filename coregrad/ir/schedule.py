@@ -97,7 +97,8 @@ class Scheduler:
         """Whether the groups are what their kernels will be. What several of them would compute
         gets a buffer; and one that was found early may compute what has got a buffer since."""
         twice = _computed_twice(groups, self.consumers) - self.buffered
-        self.buffered |= {self._place_of(n) for n in twice}
+        for node in twice:
+            self._give_buffer(node)
         return not twice and all(group.is_current(self.buffered) for group in groups)
 
     def has_buffer(self, node: Node) -> bool:
@@ -173,7 +174,7 @@ class Scheduler:
             try:
                 found = self._evaluate(outputs, Plan())
             except NeedsBuffer as wanted:
-                self.buffered.add(self._place_of(wanted.node))
+                self._give_buffer(wanted.node)
                 continue
             against = objections(found, outputs, self.limits)
             homes = {self._place_of(n) for n in against} - set(outputs)
@@ -189,6 +190,11 @@ class Scheduler:
         if outputs[0].op is ops.ARGSORT:
             return lower.evaluate_argsort(outputs[0])
         return lower.evaluate(outputs, self.has_buffer, plan, self.checks)
+
+    def _give_buffer(self, node: Node) -> None:
+        """Let a node be computed once: where its buffer is best, or there where that has one."""
+        place = self._place_of(node)
+        self.buffered.add(node if place in self.buffered else place)
 
     def _place_of(self, node: Node) -> Node:
         """Where the buffer for a node should be: laid out as its only reader wants it."""
