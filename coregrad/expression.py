@@ -24,6 +24,20 @@ def resolve(node: Node) -> Node:
     return node.buffer or node
 
 
+_FREE = frozenset((ops.CONST, ops.IOTA))
+
+
+def shared(node: Node) -> Node | None:
+    """The constant or count that a node is, perhaps under markers; None if it is another.
+
+    Everybody's are one node, and they cost less than a load. Somebody may have computed them, on
+    any device; others do without that buffer, so that their kernels have the form they always have.
+    """
+    while node.op in ops.MARKERS and node.src:
+        node = node.src[0]
+    return node if node.op in _FREE else None
+
+
 _SPECIAL = frozenset((ops.BUFFER, ops.CONST, ops.NUMBER, ops.CHECK, ops.COPY, ops.CAT))
 
 
@@ -60,7 +74,8 @@ class Expression:
             found = sources.get(node)
             if found is None and node.src:
                 found = sources[node] = [
-                    s if s.buffer is None and s.op not in markers else resolve(s) for s in node.src
+                    s if s.buffer is None and s.op not in markers else shared(s) or resolve(s)
+                    for s in node.src
                 ]
                 missing = [s for s in found if s not in number]
                 if missing:

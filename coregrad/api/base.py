@@ -25,6 +25,7 @@ from coregrad.api.device import Device, check_dtype, default_int
 from coregrad.api.grad_mode import enabled_flag
 from coregrad.dtypes import DType
 from coregrad.errors import DeviceError, DTypeError, GradientError, ShapeError
+from coregrad.expression import shared
 from coregrad.ir import build, ops
 from coregrad.ir.graph import Node, Shape
 
@@ -305,7 +306,7 @@ class TensorBase:
         if capture.recorder is not None:
             capture.recorder.read(self)
         node = self._node
-        if node.buffer is not None:
+        if node.buffer is not None and shared(node) is None:
             node = self._settled(node, node.buffer)
         return node
 

@@ -14,9 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from programs import convolution, layer_norm, matmul, relu, softmax, spread
 
-from coregrad import Tensor, dtypes, engine, nn, planner
+from coregrad import Tensor, dtypes, engine, nn, planner, realize
 from coregrad.dtypes import DType
 from coregrad.errors import IndexRangeError
+from coregrad.expression import Expression
 from coregrad.ir import build, ops
 from coregrad.ir.graph import Node
 
@@ -366,3 +367,18 @@ def test_tensors_that_are_updated_again_and_again_are_watched_once(device: str) 
             w.assign(w * 0.5 + 1.0)
         engine.realize([w.node for w in weights], device)
         assert len(engine._owners) <= 30
+
+
+def test_a_constant_that_somebody_computed_is_still_a_constant_for_others(device: str) -> None:
+    """Such nodes are shared by all: a kernel would load what it can have for nothing."""
+    held = [Tensor(0.0, device=device), Tensor(1.5, device=device), Tensor.arange(7, device=device)]
+    realize(*held)
+    assert all(engine.resolve(t.node).op is ops.BUFFER for t in held)
+    x = Tensor(np.linspace(-1, 1, 7, dtype=np.float32), device=device)
+    y = x.maximum(0.0) * 1.5 + Tensor.arange(7, device=device)
+    expression = Expression(device)
+    expression.add([engine.resolve(y.node)])
+    assert len(expression.leaves) == 1
+    wanted = np.maximum(np.linspace(-1, 1, 7, dtype=np.float32), 0) * np.float32(1.5) + np.arange(7)
+    np.testing.assert_array_equal(y.numpy(), wanted.astype(np.float32))
+    assert [t.numpy().tolist() for t in held] == [0.0, 1.5, list(range(7))]
