@@ -5,50 +5,24 @@ The oracle is NumPy. Kernels are counted where each is made into a step of a pla
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from workgroups import NAMES, Groups64, Registers, register
 
 import coregrad
-from coregrad import Tensor, engine, planner, plugins
+from coregrad import Tensor
+from coregrad.ir.kernel import Kernel
 
 cases = settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-GROUPED = [NAMES[Groups64], NAMES[Registers]]
 
 
 def floats(*shape: int, seed: int = 0) -> Any:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-
-
-@pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the kernels that are compiled; none is known at the start."""
-    seen: list[str] = []
-    original = planner._step
-
-    def counted(kernel: Any, *args: Any) -> Any:
-        seen.append(kernel.name)
-        return original(kernel, *args)
-
-    monkeypatch.setattr(engine, "_plans", {})
-    monkeypatch.setattr(planner, "_step", counted)
-    return seen
-
-
-@pytest.fixture(params=GROUPED)
-def grouped(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Devices of many threads, with and without local memory."""
-    register()
-    yield request.param
-    for name in NAMES.values():
-        plugins.unregister(name)
 
 
 def recurrent(x: Any, w: Any, u: Any, tanh: Any) -> Any:
@@ -70,18 +44,18 @@ def check_recurrent(device: str, steps: int) -> None:
 
 
 def test_more_steps_of_a_recurrent_network_need_no_more_kernels(
-    device: str, made: list[str]
+    device: str, kernels: list[Kernel]
 ) -> None:
     check_recurrent(device, 16)
-    few = len(made)
-    made.clear()
+    few = len(kernels)
+    kernels.clear()
     check_recurrent(device, 48)
-    assert len(made) <= few + 2  # a level of joining the parts more
+    assert len(kernels) <= few + 2  # a level of joining the parts more
 
 
-def test_devices_of_many_threads_read_the_places_too(grouped: str, made: list[str]) -> None:
+def test_devices_of_many_threads_read_the_places_too(grouped: str, kernels: list[Kernel]) -> None:
     check_recurrent(grouped, 12)
-    assert len(made) <= 12
+    assert len(kernels) <= 12
 
 
 @pytest.mark.parametrize("device", ["cpu", "numpy"])  # whose kernels are compiled soon
@@ -112,7 +86,7 @@ def test_sums_of_parts_at_any_places_are_right(
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
-def test_rows_looked_up_at_several_places_are_right(device: str, made: list[str]) -> None:
+def test_rows_looked_up_at_several_places_are_right(device: str, kernels: list[Kernel]) -> None:
     """Where a load tells the index of another, and both begin elsewhere."""
     table, index = floats(30, 8), np.arange(60).reshape(6, 10) * 7 % 30
     rows, numbers = Tensor(table, device=device) * 2, Tensor(index, device=device) * 1
@@ -122,12 +96,12 @@ def test_rows_looked_up_at_several_places_are_right(device: str, made: list[str]
     np.testing.assert_allclose(found, wanted, rtol=1e-4)
 
 
-def test_products_of_parts_are_still_products(device: str, made: list[str]) -> None:
+def test_products_of_parts_are_still_products(device: str, kernels: list[Kernel]) -> None:
     x, w = floats(6 * 32, 48), floats(48, 40, seed=1)
     left = (Tensor(x, device=device) * 1).contiguous()
     products = [left[32 * i : 32 * i + 32] @ Tensor(w, device=device) for i in range(6)]
     found = [p.numpy() for p in coregrad.realize(*products) or products]
-    assert len([name for name in made if name.startswith("dot")]) == 1
+    assert len([made for made in kernels if made.name.startswith("dot")]) == 1
     for i, product in enumerate(found):
         wanted = x[32 * i : 32 * i + 32].astype(np.float64) @ w
         np.testing.assert_allclose(product, wanted, rtol=1e-4, atol=1e-5)

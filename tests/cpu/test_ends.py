@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coregrad import Tensor, dtypes, engine, planner, plugins
+from coregrad import Tensor, dtypes, plugins
 from coregrad.errors import VerifyError
 from coregrad.ir import build, split
 from coregrad.ir.graph import Node
@@ -45,21 +45,6 @@ def limits(kernels: Sequence[Kernel]) -> list[Loop]:
     """The loops that may end early."""
     loops = (s for k in kernels for s in walk(k.body) if isinstance(s, Loop))
     return [loop for loop in loops if loop.limit is not None]
-
-
-@pytest.fixture
-def kernels(monkeypatch: pytest.MonkeyPatch) -> list[Kernel]:
-    """Every kernel that is compiled from here on."""
-    made: list[Kernel] = []
-    original = planner._step
-
-    def shown(kernel: Kernel, *rest: Any) -> Any:
-        made.append(kernel)
-        return original(kernel, *rest)
-
-    monkeypatch.setattr(engine, "_plans", {})
-    monkeypatch.setattr(planner, "_step", shown)
-    return made
 
 
 def kept(x: Tensor, n: Tensor, value: float, shift: int = 0, dtype: Any = "int64") -> Tensor:

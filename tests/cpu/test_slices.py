@@ -5,16 +5,14 @@ The oracle is NumPy. What is compiled is counted where every structure's compila
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from workgroups import NAMES, Groups64, Registers, register
 
-from coregrad import Tensor, engine, jit, no_grad, planner, plugins
+from coregrad import Tensor, engine, jit, no_grad, planner
 from coregrad.api.composed import composed
 from coregrad.errors import ShapeError, VerifyError
 from coregrad.ir import build, formula, ops
@@ -26,35 +24,10 @@ cases = settings(
     max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 NEAR = ("cpu", "numpy")  # devices whose kernels for a hundred shapes are compiled soon
-GROUPED = [NAMES[Groups64], NAMES[Registers]]
 
 
 def floats(*shape: int, seed: int = 0) -> Any:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-
-
-@pytest.fixture
-def compiled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Grows by one for every structure that is compiled; none is known at the start."""
-    seen: list[int] = []
-    original = planner.compile_expression
-
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        seen.append(1)
-        return original(*args, **kwargs)
-
-    monkeypatch.setattr(engine, "_plans", {})
-    monkeypatch.setattr(planner, "compile_expression", counted)
-    return seen
-
-
-@pytest.fixture(params=GROUPED)
-def grouped(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Devices of many threads, with and without local memory."""
-    register()
-    yield request.param
-    for name in NAMES.values():
-        plugins.unregister(name)
 
 
 # ---- one compilation -----------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from workgroups import NAMES, Groups64, Registers, register
 
-from coregrad import PartialTensor, Tensor, Variable, engine, jit, planner, plugins
+from coregrad import PartialTensor, Tensor, Variable, jit, plugins
 from coregrad.errors import CaptureError, IndexRangeError, ShapeError
 from coregrad.ir import ops
 from coregrad.ir.kernel import INDEX, Instr, Kernel, Loop
@@ -24,36 +24,6 @@ N = Variable("n", 1, 8)
 
 def floats(*shape: int, seed: int = 0) -> Any:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-
-
-@pytest.fixture
-def compiled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Grows by one for every structure that is compiled; none is known at the start."""
-    seen: list[int] = []
-    original = planner.compile_expression
-
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        seen.append(1)
-        return original(*args, **kwargs)
-
-    monkeypatch.setattr(engine, "_plans", {})
-    monkeypatch.setattr(planner, "compile_expression", counted)
-    return seen
-
-
-@pytest.fixture
-def kernels(monkeypatch: pytest.MonkeyPatch) -> list[Kernel]:
-    """Every kernel that is compiled from here on."""
-    made: list[Kernel] = []
-    original = planner._step
-
-    def shown(kernel: Kernel, *rest: Any) -> Any:
-        made.append(kernel)
-        return original(kernel, *rest)
-
-    monkeypatch.setattr(engine, "_plans", {})
-    monkeypatch.setattr(planner, "_step", shown)
-    return made
 
 
 # ---- decoding ------------------------------------------------------------------------------------
