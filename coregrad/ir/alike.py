@@ -16,7 +16,7 @@ from typing import Any
 from coregrad import dtypes
 from coregrad.dtypes import DType
 from coregrad.ir import ops
-from coregrad.ir.index import Atom, Index, Opaque, Quotient, Remainder, constant, variable
+from coregrad.ir.index import Index, Opaque, Var, constant, variable
 from coregrad.ir.kernel import (
     INDEX,
     Contraction,
@@ -222,18 +222,11 @@ class _Copy:
         """The same index, of the copies of what it is computed from."""
         if not old.computed():
             return old
-        total = constant(old.const)
-        for atom, factor in old.terms:
-            total = total + self._atom(atom) * factor
-        return total.assume(old.lo, old.hi)
+        return old.rebuilt(self._leaf)
 
-    def _atom(self, old: Atom) -> Index:
-        if isinstance(old, Opaque):
-            if old not in self._opaque:
-                self._opaque[old] = replace(old, value=self._value(old.value))
-            return variable(self._opaque[old])
-        if isinstance(old, Quotient):
-            return self._index(old.x) // old.divisor
-        if isinstance(old, Remainder):
-            return self._index(old.x) % old.divisor
-        return variable(old)
+    def _leaf(self, old: Var | Opaque) -> Index:
+        if isinstance(old, Var):
+            return variable(old)
+        if old not in self._opaque:
+            self._opaque[old] = replace(old, value=self._value(old.value))
+        return variable(self._opaque[old])

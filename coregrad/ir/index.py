@@ -8,7 +8,7 @@ ranges. Movement ops become functions on tuples of indices; there is no strided 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import gcd, prod
@@ -184,6 +184,20 @@ class Index:
         for atom, coefficient in self.terms:
             total = total + _substitute(atom, values) * coefficient
         return total
+
+    def rebuilt(self, leaf: Callable[[Var | Opaque], Index]) -> Index:
+        """The expression made anew of what ``leaf`` gives for each variable and each value that it
+        computes. What a gate told of its range stays true."""
+        total = constant(self.const)
+        for atom, coefficient in self.terms:
+            if isinstance(atom, Quotient):
+                made = atom.x.rebuilt(leaf) // atom.divisor
+            elif isinstance(atom, Remainder):
+                made = atom.x.rebuilt(leaf) % atom.divisor
+            else:
+                made = leaf(atom)
+            total = total + made * coefficient
+        return total.assume(self.lo, self.hi)
 
     def computed(self) -> list[Any]:
         """The values that the kernel computes for this expression, wherever they stand in it."""

@@ -15,7 +15,7 @@ from typing import Any
 from coregrad import dtypes
 from coregrad.dtypes import DType, to_bits
 from coregrad.ir import ops
-from coregrad.ir.index import Atom, Index, Opaque, Quotient, Remainder, Var, constant, variable
+from coregrad.ir.index import Atom, Index, Opaque, Var, constant, variable
 from coregrad.ir.kernel import (
     INDEX,
     RESULT,
@@ -219,18 +219,11 @@ class Copy:
         told of its range stays true under that gate."""
         if not index.vars & self.values.keys() and not index.computed():
             return index
-        total = constant(index.const)
-        for atom, c in index.terms:
-            total = total + self._atom(atom) * c
-        return total.assume(index.lo, index.hi)
+        return index.rebuilt(self._leaf)
 
-    def _atom(self, atom: Atom) -> Index:
+    def _leaf(self, atom: Var | Opaque) -> Index:
         if isinstance(atom, Var):
             return self.values.get(atom) or variable(atom)
-        if isinstance(atom, Quotient):
-            return self.index(atom.x) // atom.divisor
-        if isinstance(atom, Remainder):
-            return self.index(atom.x) % atom.divisor
         if atom not in self._opaques:
             value = self.value(atom.value)
             self._opaques[atom] = Opaque(atom.name, value, atom.range, value.vars)
