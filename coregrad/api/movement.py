@@ -448,8 +448,8 @@ class Movement(Elementwise):
         rows, columns = node.shape[-2:]
         top, left = max(-offset, 0), max(offset, 0)
         length = max(min(rows - top, columns - left), 0)
-        node = _block(node, len(rest), min(top, rows), min(top, rows) + length)
-        node = _block(node, len(rest) + 1, min(left, columns), min(left, columns) + length)
+        node = _cut(node, len(rest), min(top, rows), min(top, rows) + length)
+        node = _cut(node, len(rest) + 1, min(left, columns), min(left, columns) + length)
         return self._make(_main_diagonal(node))
 
     def diag(self, diagonal: int = 0) -> Self:
@@ -672,15 +672,19 @@ def block(
 
 
 def _part(x: Node, axis: int, start: int, stop: int) -> Node:
-    ranges = [(0, n) for n in x.shape]
-    ranges[axis] = (start, stop)
-    return block(x, ranges)
+    """The part of an axis that a user names; see :func:`block`."""
+    return block(x, _ranges(x, axis, start, stop))
 
 
-def _block(x: Node, axis: int, start: int, stop: int) -> Node:
+def _cut(x: Node, axis: int, start: int, stop: int) -> Node:
+    """The part of an axis where an operation always has it."""
+    return build.shrink(x, _ranges(x, axis, start, stop))
+
+
+def _ranges(x: Node, axis: int, start: int, stop: int) -> list[tuple[int, int]]:
     ranges = [(0, n) for n in x.shape]
     ranges[axis] = (start, stop)
-    return build.shrink(x, ranges)
+    return ranges
 
 
 def _rolled(x: Node, step: int, axis: int) -> Node:
@@ -688,7 +692,7 @@ def _rolled(x: Node, step: int, axis: int) -> Node:
     cut = -step % length if length else 0
     if cut == 0:
         return x
-    return build.cat([_block(x, axis, cut, length), _block(x, axis, 0, cut)], axis)
+    return build.cat([_cut(x, axis, cut, length), _cut(x, axis, 0, cut)], axis)
 
 
 def _repeated(x: Node, counts: Shape) -> Node:
@@ -705,7 +709,7 @@ def _main_diagonal(x: Node) -> Node:
     flat = build.reshape(x, (*rest, n * n))
     longer = build.pad(flat, (*((0, 0) for _ in rest), (0, n)))
     rows = build.reshape(longer, (*rest, n, n + 1))
-    return build.reshape(_block(rows, len(rest) + 1, 0, 1), (*rest, n))
+    return build.reshape(_cut(rows, len(rest) + 1, 0, 1), (*rest, n))
 
 
 def _rows_and_columns(rows: int, columns: int, diagonal: int) -> tuple[Node, Node]:
@@ -759,11 +763,11 @@ def _pad_inside(x: Node, axis: int, before: int, after: int, mode: str) -> Node:
 def _border(x: Node, axis: int, width: int, mode: str, first: bool) -> Node:
     n = x.shape[axis]
     if mode == "circular":
-        return _block(x, axis, n - width, n) if first else _block(x, axis, 0, width)
+        return _cut(x, axis, n - width, n) if first else _cut(x, axis, 0, width)
     if mode == "reflect":
-        inside = _block(x, axis, 1, 1 + width) if first else _block(x, axis, n - 1 - width, n - 1)
+        inside = _cut(x, axis, 1, 1 + width) if first else _cut(x, axis, n - 1 - width, n - 1)
         return build.flip(inside, (axis,))
-    edge = _block(x, axis, 0, 1) if first else _block(x, axis, n - 1, n)
+    edge = _cut(x, axis, 0, 1) if first else _cut(x, axis, n - 1, n)
     shape = list(x.shape)
     shape[axis] = width
     return build.expand(edge, shape)
