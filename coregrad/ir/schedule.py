@@ -400,15 +400,27 @@ def _bad_reductions(found: Evaluation) -> set[Node]:
 
 
 def _crowded(found: Evaluation, already: set[Node]) -> set[Node]:
-    """A contraction wants a kernel without other reductions: those inside it get buffers, and if
-    there are more beside it, so does the contraction."""
+    """A contraction wants a kernel without other reductions: those whose results its operands are
+    made of get buffers, and if there are more beside it, so does the contraction."""
     rest = [r for r in found.reductions if r.node not in already]
     large = [r for r in rest if is_contraction(r) and _iterations(r.vars) >= REPEATS]
     if not large or len(rest) < 2:
         return set()
-    own = frozenset(v for r in large for v in r.vars)
-    inside = {r.node for r in rest if r.free & own}
-    return inside or {r.node for r in large}
+    operands = _results_in(value for r in large for value in r.values)
+    before = {r.node for r in rest if r.result in operands}
+    return before or {r.node for r in large}
+
+
+def _results_in(values: Iterable[Instr]) -> set[Instr]:
+    """The results of reductions that these values are made of."""
+    stack = list(values)
+    seen = set(stack)
+    while stack:
+        for arg in stack.pop().args:
+            if arg not in seen:
+                seen.add(arg)
+                stack.append(arg)
+    return {instr for instr in seen if instr.op is RESULT}
 
 
 def is_contraction(r: Reduction) -> bool:
