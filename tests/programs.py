@@ -50,10 +50,12 @@ def layer_norm(x: Node) -> Node:
 
 
 def matmul(a: Node, b: Node) -> Node:
-    (m, k), n = a.shape, b.shape[1]
-    left = spread(a, (m, n, k), (1,))
-    right = spread(build.permute(b, (1, 0)), (m, n, k), (0,))
-    return build.reduce("add", build.mul(left, right), (2,))
+    """The product of matrices, or of batches of them."""
+    (*batch, m, k), n = a.shape, b.shape[-1]
+    shape = (*batch, m, k, n)
+    left = build.expand(build.reshape(a, (*batch, m, k, 1)), shape)
+    right = build.expand(build.reshape(b, (*batch, 1, k, n)), shape)
+    return build.reduce("add", build.mul(left, right), (len(batch) + 1,))
 
 
 def convolution(x: Node, w: Node, padding: int = 0, stride: int = 1) -> Node:

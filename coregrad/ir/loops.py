@@ -52,7 +52,7 @@ def plan(found: Evaluation, limits: Limits) -> Plan:
     groups = _merge(found.group_vars, uses, [r.free for r in found.reductions])
     extents = [math.prod(found.group_vars[a].extent for a in g) for g in groups]
     reduce_groups = _reduce_groups(found, uses)
-    merged = Plan(groups, reduce_groups, shared=_shared(found, reduce_groups))
+    merged = Plan(found.domain, groups, reduce_groups, shared=_shared(found, reduce_groups))
     order = _order(found, groups)
     whole = place.contraction(found)
     if scatter:
@@ -72,6 +72,40 @@ def plan(found: Evaluation, limits: Limits) -> Plan:
     ):
         split = _divisor_near(rest[0], BLOCK)
     return replace(merged, order=order, grid=grid, split=split)
+
+
+def domain(found: Evaluation) -> tuple[tuple[int, ...], ...]:
+    """Where a sum of products takes indices along an output axis apart by division, the sizes to
+    take every axis apart into; else nothing.
+
+    The heads of an attention stand beside each other in its result, the groups of a convolution in
+    its channels: in loops of their own each is a product of matrices.
+    """
+    sums = [r for r in found.reductions if r.acc.kind == "add" and r.values[0].op is ops.MUL]
+    if not sums or found.domain:
+        return ()
+    cuts: dict[Index, set[int]] = {variable(var): set() for var in found.group_vars}
+    for index in _index_uses(found):
+        for atom, _ in index.terms:
+            if isinstance(atom, Quotient | Remainder) and atom.x in cuts:
+                cuts[atom.x].add(atom.divisor)
+    if not any(cuts.values()):
+        return ()
+    return tuple(_cut(var.extent, cuts[variable(var)]) for var in found.group_vars)
+
+
+def _cut(extent: int, divisors: Iterable[int]) -> tuple[int, ...]:
+    """An extent as a product, so that each divisor is that of the last few factors.
+
+    >>> _cut(768, {64}), _cut(60, {12, 4, 7})
+    ((12, 64), (5, 3, 4))
+    """
+    sizes = []
+    for divisor in sorted(divisors, reverse=True):
+        if divisor < extent and extent % divisor == 0:
+            sizes.append(extent // divisor)
+            extent = divisor
+    return (*sizes, extent)
 
 
 def _index_uses(found: Evaluation) -> list[Index]:

@@ -95,6 +95,7 @@ class Plan:
     Reductions are known by their node; those with one number in ``shared`` run in one loop nest.
     """
 
+    domain: tuple[tuple[int, ...], ...] = ()  # sizes that each output axis is taken apart into
     groups: tuple[tuple[int, ...], ...] = ()
     reduce_groups: Mapping[Node, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
     shared: Mapping[Node, int] = field(default_factory=dict)
@@ -121,6 +122,7 @@ class Evaluation:
 
     params: list[Param] = field(default_factory=list)
     sources: list[Node] = field(default_factory=list)  # the node behind each input parameter
+    domain: tuple[tuple[int, ...], ...] = ()  # the plan's
     output_vars: list[Var] = field(default_factory=list)  # outermost first
     group_vars: list[Var] = field(default_factory=list)  # one per output group (before order)
     stores: list[Store] = field(default_factory=list)
@@ -834,7 +836,15 @@ def evaluate_argsort(node: Node) -> Evaluation:
     return found
 
 
-def _output_indices(found: Evaluation, shape: Sequence[int], plan: Plan) -> Indices:
+def _output_indices(found: Evaluation, axes: Sequence[int], plan: Plan) -> Indices:
+    """The index along every output axis, made of the variables of the loops that walk them."""
+    domain = plan.domain or tuple((extent,) for extent in axes)
+    found.domain = plan.domain
+    indices = iter(_walked(found, [extent for parts in domain for extent in parts], plan))
+    return tuple(flatten([next(indices) for _ in parts], parts) for parts in domain)
+
+
+def _walked(found: Evaluation, shape: Sequence[int], plan: Plan) -> Indices:
     groups = plan.groups or tuple((axis,) for axis in range(len(shape)))
     order = plan.order or tuple(range(len(groups)))
     extents = [_extent(shape, group) for group in groups]

@@ -189,7 +189,11 @@ class Scheduler:
             return lower.evaluate_scan(outputs[0], self.has_buffer, plan, self.checks)
         if outputs[0].op is ops.ARGSORT:
             return lower.evaluate_argsort(outputs[0])
-        return lower.evaluate(outputs, self.has_buffer, plan, self.checks)
+        found = lower.evaluate(outputs, self.has_buffer, plan, self.checks)
+        domain = loops.domain(found) if not plan.domain else ()
+        if not domain:
+            return found
+        return lower.evaluate(outputs, self.has_buffer, replace(plan, domain=domain), self.checks)
 
     def _give_buffer(self, node: Node) -> None:
         """Let a node be computed once: where its buffer is best, or there where that has one."""

@@ -99,6 +99,24 @@ def test_the_gradient_of_a_padded_convolution_is_a_contraction() -> None:
     assert x.shape == task.outputs[0].shape
 
 
+def test_heads_that_stand_beside_each_other_in_the_result_are_a_batch_of_products() -> None:
+    scores, values = source("s", 12, 128, 128), source("v", 12, 128, 64)
+    heads = build.permute(matmul(scores, values), (1, 0, 2))
+    (task,) = tasks(weighted(build.reshape(heads, (128, 768))))
+    whole = task.kernel.contraction
+    assert whole is not None
+    sizes = [[v.extent for v in some] for some in (whole.batch, whole.m, whole.n, whole.k)]
+    assert sizes == [[12], [128], [64], [128]]
+
+
+def test_a_product_computes_no_mean_that_its_operand_is_made_of() -> None:
+    x, w = source("x", 128, 768), source("w", 768, 96)
+    made = tasks(matmul(layer_norm(x), w))
+    assert made[-1].kernel.contraction is not None
+    rows = sum(task.kernel.contraction is None for task in made)
+    assert rows == len(made) - 1
+
+
 def test_mean_and_variance_of_the_columns_share_kernels() -> None:
     x = source("x", 64, 128)
     total = build.reduce("add", x, (0,))
