@@ -433,8 +433,17 @@ def _forbidden(loop: Loop) -> bool:
     if _is_ordered(loop) or any(isinstance(s, Allocate) for s in walk(loop.body)):
         return True
     ordered = [s for s in loop.body if isinstance(s, Loop) and _is_ordered(s)]
-    written = [s.index for inner in ordered for s in inner.body if isinstance(s, Store)]
-    return any(index.coefficient(loop.var) != 1 for index in written)
+    stores = [s for inner in ordered for s in inner.body if isinstance(s, Store)]
+    return any(_is_shared(s, loop.var) for s in stores)
+
+
+def _is_shared(store: Store, var: Var) -> bool:
+    """Whether lanes along a variable would store to one element. All that is wrong with a row's
+    index, they may all say."""
+    same = store.gate is not None and var not in store.gate.vars and var not in store.value.vars
+    if store.target.role == "error" and same:
+        return False
+    return store.index.coefficient(var) != 1
 
 
 def _is_ordered(loop: Loop) -> bool:

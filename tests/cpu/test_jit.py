@@ -525,6 +525,25 @@ def test_an_index_out_of_range_raises_in_every_replay():
     assert f.captures == 1
 
 
+@pytest.mark.parametrize("wrong", [(0, 0), (1, 13), (2, 31), (3, 36)])
+def test_one_wrong_index_among_many_that_are_checked_together_raises(wrong):
+    x = array(4, 37)
+    index = np.tile(np.arange(37), (4, 1))[:, ::-1].copy()
+    known, more = Tensor(x), Tensor(array(37, 37))
+    gathered = jit(lambda i: known.gather(1, i))
+    added = jit(lambda i: known.index_add(0, i, more))
+    np.testing.assert_array_equal(gathered(Tensor(index)).numpy(), x[:, ::-1])
+    rows = np.arange(37) % 4
+    want = x.copy()
+    np.add.at(want, rows, array(37, 37))
+    np.testing.assert_allclose(added(Tensor(rows)).numpy(), want, rtol=1e-6)
+    index[wrong], rows[wrong[1]] = 37, 4
+    with pytest.raises(IndexRangeError, match="axis of 37"):
+        gathered(Tensor(index))
+    with pytest.raises(IndexRangeError, match="axis of 4"):
+        added(Tensor(rows))
+
+
 # ---- methods and lifetimes ---------------------------------------------------------------------
 
 

@@ -219,6 +219,16 @@ def test_a_scatters_columns_are_shared_out_in_lines_and_its_rows_keep_their_orde
         assert [(s.var.name, s.var.extent, s.kind) for s in loops] == wanted
 
 
+def test_rows_whose_index_is_checked_are_added_in_lanes_too() -> None:
+    index = build.check(source("i", 40, dtype=dtypes.int64), 9, "here")
+    node = build.scatter(source("x", 9, 64), index, source("v", 40, 64), "add")
+    *_, task = schedule(split.split([node]), VECTORS, {index: 1})
+    verify_kernel(task.kernel)
+    assert any(p.role == "error" for p in task.kernel.params)
+    outer = next(s for s in task.kernel.body if isinstance(s, Loop))
+    assert (outer.var.extent, outer.lanes) == (64, 16)
+
+
 def test_places_that_may_meet_are_taken_one_after_the_other() -> None:
     near = source("i", 40 * 64, dtype=dtypes.int64)
     column = build.reshape(spread(build.iota(64, dtypes.int64), (40, 64), (0,)), (40 * 64,))

@@ -58,6 +58,10 @@ def store(
         _store_one(frame, buffer, index, value, gate, dtype)
     elif stride == 1:
         _store_block(frame, buffer, index, value, gate, dtype, lanes)
+    elif stride == 0 and gate is not None:  # an error word: hardly ever does a lane write it
+        for _ in frame.condition(_any(frame, gate, lanes)):
+            addresses = _spread(frame, index, stride, lanes)
+            _scatter(frame, buffer, addresses, value, gate, dtype, lanes)
     else:
         addresses = _spread(frame, index, stride, lanes)
         _scatter(frame, buffer, addresses, value, gate, dtype, lanes)
@@ -84,10 +88,15 @@ def _load_same(
     if gate is None:
         return _repeat(frame, _load_one(frame, buffer, index, None, dtype), stored(dtype), lanes)
     mask, kind = vector("i1", lanes), vector(stored(dtype), lanes)
-    some = frame.call("i1", f"llvm.vector.reduce.or.{mangle('i1', lanes)}", (mask, gate))
-    one = _load_one(frame, buffer, index, some, dtype)
+    one = _load_one(frame, buffer, index, _any(frame, gate, lanes), dtype)
     same = _repeat(frame, one, stored(dtype), lanes)
     return frame.op(f"select {mask} {gate}, {kind} {same}, {kind} zeroinitializer")
+
+
+def _any(frame: Frame, gate: str, lanes: int) -> str:
+    """Whether the gate of some lane is true."""
+    name = f"llvm.vector.reduce.or.{mangle('i1', lanes)}"
+    return frame.call("i1", name, (vector("i1", lanes), gate))
 
 
 def _load_block(
