@@ -65,7 +65,9 @@ class Program:
 
     def _run(self, leaves: Sequence[Storage], spare: frozenset[int]) -> list[Storage]:
         plan, device = self.plan, self.device
-        held: list[Storage | None] = [leaf.on(device) for leaf in leaves]
+        held: list[Storage | None] = [
+            leaf if leaf.device == device else leaf.on(device) for leaf in leaves
+        ]
         held += self._blocks
         held += [None] * len(plan.sizes)
         if self._arena is None:

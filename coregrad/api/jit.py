@@ -61,20 +61,22 @@ class Jit(Generic[P, R]):
             return self._function(*args, **kwargs)  # part of another capture
         call = _Arguments(self._name, args, kwargs)
         with engine.lock:  # while another thread captures, tensors hold no values
-            return self._fitting(call).replay(call)  # type: ignore[no-any-return]
+            fitting, tensors = self._fitting(call)
+            return fitting.replay(tensors, call.variables)  # type: ignore[no-any-return]
 
-    def _fitting(self, call: _Arguments) -> _Capture:
-        """A capture that serves this call, made now if there is none."""
+    def _fitting(self, call: _Arguments) -> tuple[_Capture, list[TensorBase]]:
+        """A capture that serves this call, made now if there is none, and what it reads."""
         captures = self._captures.setdefault(call.key, [])
         for i, found in enumerate(captures):
-            if found.fits(call):
+            tensors = found.fits(call)
+            if tensors is not None:
                 if i:
                     captures.insert(0, captures.pop(i))
-                return found
+                return found, tensors
         made = _captured(self._name, self._function, self._roots, call)
         captures.insert(0, made)
         del captures[CAPTURES:]
-        return made
+        return made, made.tensors(call)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """A method's captures belong to its instance."""
@@ -209,6 +211,7 @@ class _Source:
     hole: Hole
     stand_in: Node
     before: tuple[Any, ...]  # what the tensor's fields were
+    place: int = -1  # among the capture's
 
     def now(self, call: _Arguments) -> TensorBase:
         """The tensor in this call."""
@@ -469,6 +472,8 @@ class _Capture:
             made = None if gradient is None else self._described(gradient, devices)
             plan.gradients.append((source, made))
         self._sources = list(recorder.sources.values())
+        for place, source in enumerate(self._sources):
+            source.place = place
         self._guards = {flag: self._guard(flag) for flag in (True, None)}
         self._no_gradient = _NoGradient(name)
         devices |= {s.tensor.device for s in self._sources if s.tensor is not None}
@@ -531,37 +536,39 @@ class _Capture:
         """Launches of one replay."""
         return 0 if self._program is None else self._program.kernels
 
-    def fits(self, call: _Arguments) -> bool:
-        """Whether everything that could have steered the function is as it was."""
+    def fits(self, call: _Arguments) -> list[TensorBase] | None:
+        """What the capture reads in this call, if all that could have steered the function is as
+        it was."""
         for tensor, alias in zip(call.tensors, self._aliases, strict=True):
             if (id(tensor) if id(tensor) in self._state else None) != alias:
-                return False  # an argument that is, or was, state as well
+                return None  # an argument that is, or was, state as well
         for source, was_none in self._grads:
             if (source.now(call)._grad is None) is not was_none:
-                return False
-        for source, flag in zip(self._sources, self._flags, strict=True):
-            if source.now(call)._requires_grad is not flag:
-                return False
-        return self._reach.is_same()
+                return None
+        tensors = self.tensors(call)
+        for tensor, flag in zip(tensors, self._flags, strict=True):
+            if tensor._requires_grad is not flag:
+                return None
+        return tensors if self._reach.is_same() else None
 
-    def replay(self, call: _Arguments) -> Any:
-        """Launch the kernels for these arguments, write the state, make the results."""
-        with engine.lock:
-            tensors = {s: s.now(call) for s in self._sources}
-            buffers = self._computed(tensors, call.variables)
-            plan = self._plan
-            for source, root in plan.written:
-                tensor = tensors[source]
-                tensor._history = None
-                tensor._node = tensor._as_leaf(buffers[root])
-            for source, made in plan.gradients:
-                gradient = None if made is None else self._tensor(made, tensors, buffers)
-                tensors[source]._grad = gradient
-            return self._rebuilt(plan.result, tensors, buffers)
+    def tensors(self, call: _Arguments) -> list[TensorBase]:
+        """What the capture reads in this call, in the order of its sources."""
+        return [s.now(call) if s.tensor is None else s.tensor for s in self._sources]
 
-    def _computed(
-        self, tensors: dict[_Source, TensorBase], variables: dict[Variable, int]
-    ) -> list[Node]:
+    def replay(self, tensors: list[TensorBase], variables: dict[Variable, int]) -> Any:
+        """Launch the kernels for these tensors, write the state, make the results."""
+        buffers = self._computed(tensors, variables)
+        plan = self._plan
+        for source, root in plan.written:
+            tensor = tensors[source.place]
+            tensor._history = None
+            tensor._node = tensor._as_leaf(buffers[root])
+        for source, made in plan.gradients:
+            gradient = None if made is None else self._tensor(made, tensors, buffers)
+            tensors[source.place]._grad = gradient
+        return self._rebuilt(plan.result, tensors, buffers)
+
+    def _computed(self, tensors: list[TensorBase], variables: dict[Variable, int]) -> list[Node]:
         """The program's results, as buffer nodes, one per root."""
         keys = [
             engine.from_host(GENERATOR.key(), dtypes.uint32, self.device).arg for _ in self._keys
@@ -571,10 +578,7 @@ class _Capture:
         storages: list[Storage] = []
         for leaf in self._leaves:
             if isinstance(leaf, _Source):
-                tensor = tensors[leaf]
-                if engine.resolve(tensor._node).op is not ops.BUFFER:
-                    engine.realize([tensor.node], tensor.device)
-                storages.append(engine.resolve(tensor._node).arg)
+                storages.append(_memory(tensors[leaf.place]))
             elif isinstance(leaf, Variable):
                 value = np.array(variables[leaf], np.int32)
                 storages.append(engine.from_host(value, dtypes.int32, self.device).arg)
@@ -584,7 +588,7 @@ class _Capture:
             i
             for i, source in self._replaced.items()
             if storages[i].device == self.device
-            and holders.only_holder(tensors[source], others=storages.count(storages[i]))
+            and holders.only_holder(tensors[source.place], others=storages.count(storages[i]))
         ]
         made = self._program.run(storages, frozenset(spare))
         return [
@@ -592,9 +596,7 @@ class _Capture:
             for place, (dtype, shape) in zip(self._order, self._shapes, strict=True)
         ]
 
-    def _rebuilt(
-        self, value: Any, tensors: dict[_Source, TensorBase], buffers: Sequence[Node]
-    ) -> Any:
+    def _rebuilt(self, value: Any, tensors: Sequence[TensorBase], buffers: Sequence[Node]) -> Any:
         if isinstance(value, _Result):
             return self._tensor(value, tensors, buffers)
         if isinstance(value, (list, tuple)):
@@ -605,10 +607,10 @@ class _Capture:
         return value
 
     def _tensor(
-        self, made: _Result, tensors: dict[_Source, TensorBase], buffers: Sequence[Node]
+        self, made: _Result, tensors: Sequence[TensorBase], buffers: Sequence[Node]
     ) -> TensorBase:
         if made.source is not None:
-            return tensors[made.source]
+            return tensors[made.source.place]
         node, flag = buffers[made.root], made.flag
         result = object.__new__(TensorBase._result)
         result._node = node
@@ -616,7 +618,7 @@ class _Capture:
         result._requires_grad = flag
         guard = self._guards.get(flag)
         if guard is not None:
-            result._node = build.custom(node, [tensors[guard].node], self._no_gradient)
+            result._node = build.custom(node, [tensors[guard.place].node], self._no_gradient)
         return result
 
     def _guard(self, flag: Flag) -> _Source | None:
@@ -630,6 +632,15 @@ class _Capture:
             and s.stand_in.op is ops.LEAF
         ]
         return min(alike, key=lambda s: math.prod(s.stand_in.shape), default=None)
+
+
+def _memory(tensor: TensorBase) -> Storage:
+    """Where a tensor's value is, computed now if need be."""
+    node = engine.resolve(tensor._node)
+    if node.op is not ops.BUFFER:
+        engine.realize([tensor.node], tensor.device)
+        node = engine.resolve(tensor._node)
+    return node.arg  # type: ignore[no-any-return]
 
 
 class _NoGradient:

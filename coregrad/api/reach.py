@@ -8,16 +8,61 @@ It computes nothing and never calls what it finds.
 from __future__ import annotations
 
 import dis
+import operator
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 SCALARS = (bool, int, float, complex, str, bytes, type(None))
 OURS = "coregrad"  # the library's own functions are not looked into
 MISSING = object()
 
-# A place, who holds it, how to look there, the key to look under, and what was found.
-Guard = tuple[str, Any, Callable[[Any, Any], Any], Any, Any]
+
+class Guard:
+    """What the places of one holder (a list, a dict, a closure's cell) held.
+
+    ``is_whole`` says that it may get no other places; ``form`` is what a place is called.
+    """
+
+    __slots__ = ("fetch", "form", "holder", "keys", "length", "path", "was")
+
+    def __init__(
+        self, path: str, holder: Any, keys: Sequence[Any], form: str, is_whole: bool
+    ) -> None:
+        self.path = path
+        self.holder = holder
+        self.keys = keys
+        self.form = form
+        self.length = len(holder) if is_whole else None
+        self.was = self.look(holder)
+        self.fetch = self._fetcher()
+
+    def look(self, holder: Any) -> tuple[Any, ...]:
+        """What stands in the places now."""
+        return tuple([_look(holder, key) for key in self.keys])
+
+    def _fetcher(self) -> Callable[[Any], tuple[Any, ...]]:
+        """The same in one step, for each call of a captured function looks at everything. It may
+        raise where something is missing, and gives what is alone twice, which makes it a tuple."""
+        keys = list(self.keys) * (2 if len(self.keys) == 1 else 1)
+        if type(self.holder) in (dict, list, tuple) and keys:
+            return operator.itemgetter(*keys)
+        if isinstance(self.holder, types.CellType) and self.was[0] is not MISSING:
+            return operator.attrgetter("cell_contents", "cell_contents")
+        return self.look
+
+    def changes(self) -> Iterator[tuple[str, Any]]:
+        """The places that hold something else now, and what."""
+        if self.length is not None and len(self.holder) != self.length:
+            yield f"the length of {self.path}", len(self.holder)
+        for place, now, was in zip(self.places(), self.look(self.holder), self.was, strict=True):
+            if not _alike(now, was):
+                yield place, now
+
+    def places(self) -> list[str]:
+        """What users call the places."""
+        return [self.path + self.form.format(key) for key in self.keys]
 
 
 class Reach:
@@ -43,17 +88,26 @@ class Reach:
         while stack:
             path, value = stack.pop()
             stack += self._enter(path, value)
+        self._sized = [guard.holder for guard in self.guards if guard.length is not None]
+        self._lengths = [guard.length for guard in self.guards if guard.length is not None]
+        self._fetches = [(guard.fetch, guard.holder) for guard in self.guards if guard.keys]
+        self._was = [value for fetch, holder in self._fetches for value in fetch(holder)]
 
     def is_same(self) -> bool:
         """Whether every place holds what it held."""
-        return all(_alike(look(holder, key), was) for _, holder, look, key, was in self.guards)
+        if list(map(len, self._sized)) != self._lengths:
+            return False
+        try:
+            now = [fetch(holder) for fetch, holder in self._fetches]
+        except (LookupError, ValueError):  # something is gone; a cell is empty
+            return False
+        same = all(map(operator.is_, chain.from_iterable(now), self._was))
+        return same or next(self.changes(), None) is None
 
     def changes(self) -> Iterator[tuple[str, Any]]:
         """The places that hold something else now, and what."""
-        for path, holder, look, key, was in self.guards:
-            now = look(holder, key)
-            if not _alike(now, was):
-                yield path, now
+        for guard in self.guards:
+            yield from guard.changes()
 
     # ---- looking around ------------------------------------------------------------------------
 
@@ -69,9 +123,9 @@ class Reach:
             self.drawn.append((path, value))
             return []
         if isinstance(value, (list, tuple)):
-            return self._note(path, value, _item, range(len(value)), "[{}]")
+            return self._note(path, value, range(len(value)), "[{}]")
         if isinstance(value, dict):
-            return self._note(path, value, _entry, list(value), "[{!r}]")
+            return self._note(path, value, list(value), "[{!r}]")
         if isinstance(value, types.FunctionType):
             return self._function(path, value)
         if isinstance(value, types.MethodType):
@@ -81,16 +135,11 @@ class Reach:
         return self._object(path, value)
 
     def _note(
-        self, path: str, holder: Any, look: Callable[[Any, Any], Any], keys: Any, form: str
+        self, path: str, holder: Any, keys: Sequence[Any], form: str, is_whole: bool = True
     ) -> list[tuple[str, Any]]:
-        if look is not _global:
-            self.guards.append((f"the length of {path}", holder, _length, None, len(holder)))
-        found = []
-        for key in keys:
-            place, value = path + form.format(key), look(holder, key)
-            self.guards.append((place, holder, look, key, value))
-            found.append((place, value))
-        return found
+        guard = Guard(path, holder, keys, form, is_whole)
+        self.guards.append(guard)
+        return list(zip(guard.places(), guard.was, strict=True))
 
     def _function(self, path: str, function: types.FunctionType) -> list[tuple[str, Any]]:
         if function.__module__ is None or function.__module__.split(".")[0] == OURS:
@@ -99,11 +148,9 @@ class Reach:
         for name, cell in zip(
             function.__code__.co_freevars, function.__closure__ or (), strict=True
         ):
-            value = _content(cell, None)
-            self.guards.append((name, cell, _content, None, value))
-            found.append((name, value))
+            found += self._note(name, cell, [None], "", is_whole=False)
         names = [n for n in _global_names(function.__code__) if n in function.__globals__]
-        found += self._note("", function.__globals__, _global, names, "{}")
+        found += self._note("", function.__globals__, names, "{}", is_whole=False)
         return [*found, ("its defaults", function.__defaults__ or ())]
 
     def _object(self, path: str, value: Any) -> list[tuple[str, Any]]:
@@ -115,7 +162,7 @@ class Reach:
             return []
         apart = getattr(kind, "uncaptured", ())
         names = [name for name in attributes if name not in apart]
-        found = self._note(path, attributes, _entry, names, ".{}")
+        found = self._note(path, attributes, names, ".{}")
         methods = (getattr(kind, name, None) for name in ("__call__", "forward"))
         return found + [(path, m) for m in methods if isinstance(m, types.FunctionType)]
 
@@ -133,24 +180,13 @@ def _alike(now: Any, was: Any) -> bool:
     return type(now) is type(was) and isinstance(now, SCALARS) and bool(now == was)
 
 
-def _item(holder: Any, key: Any) -> Any:
+def _look(holder: Any, key: Any) -> Any:
+    """What stands in a place now."""
+    if isinstance(holder, types.CellType):
+        try:
+            return holder.cell_contents
+        except ValueError:  # not assigned yet
+            return MISSING
+    if isinstance(holder, dict):
+        return holder.get(key, MISSING)
     return holder[key] if key < len(holder) else MISSING
-
-
-def _entry(holder: Any, key: Any) -> Any:
-    return holder.get(key, MISSING)
-
-
-def _global(holder: Any, key: Any) -> Any:
-    return holder.get(key, MISSING)
-
-
-def _length(holder: Any, key: Any) -> int:
-    return len(holder)
-
-
-def _content(cell: Any, key: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # not assigned yet
-        return MISSING

@@ -23,6 +23,7 @@ from coregrad.ir.kernel import (
     Instr,
     Kernel,
     Loop,
+    Param,
     Stmt,
     Store,
     Update,
@@ -441,7 +442,7 @@ def _is_shared(store: Store, var: Var) -> bool:
     """Whether lanes along a variable would store to one element. All that is wrong with a row's
     index, they may all say."""
     same = store.gate is not None and var not in store.gate.vars and var not in store.value.vars
-    if store.target.role == "error" and same:
+    if isinstance(store.target, Param) and store.target.role == "error" and same:
         return False
     return store.index.coefficient(var) != 1
 
