@@ -50,10 +50,12 @@ class Header:
 class Frame(Protocol):
     """A kernel under construction: its loops, its reduction variables and its scratch memory.
 
-    Optional: ``loop_until(name, extent, limit, lanes, resume)`` is ``loop`` of kind serial that may
-    end at ``limit``, an int64 value with one lane (eager: an array) that may be anything. What
-    stands in the loop changes nothing from there on, so that a loop with lanes may end with a
-    whole step. Without it such loops run to their extent.
+    Optional: ``loop_until(name, extent, limit, lanes, resume)`` is ``loop`` of kind serial that
+    ends at ``limit``, an int64 value with one lane (eager: an array, whose largest element counts).
+    It may be anything: negative, or far beyond the extent. Nothing that stands in the loop changes
+    anything from the limit on, so that a loop with lanes may end with a whole step; one without
+    ends right there, since the core leaves out gates that hold before it. Resumed, it goes on
+    behind the last whole step of the extent. Without the method such loops run to their extent.
     """
 
     def loop(self, name: str, extent: int, kind: str, lanes: int, resume: bool) -> Iterator[Any]:

@@ -63,10 +63,12 @@ class Builder:
         return array
 
     @contextmanager
-    def loop(self, extent: int, kind: str = "serial", lanes: int = 1) -> Iterator[Index]:
+    def loop(
+        self, extent: int, kind: str = "serial", lanes: int = 1, limit: Instr | None = None
+    ) -> Iterator[Index]:
         """An open loop; its index is usable inside the ``with`` block."""
         var = Var(self._name("i"), extent)
-        loop = self._add(Loop(var, kind, [], lanes))
+        loop = self._add(Loop(var, kind, [], lanes, limit))
         self._blocks.append(loop.body)
         yield variable(var)
         self._blocks.pop()

@@ -7,6 +7,7 @@ bytes, and neither the guards nor an input may change.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -69,8 +70,9 @@ class Target:
                 raise Unsupported(str(refusal)) from None
             raise Failure(f"{dtype.name} is not declared, but a tensor was made", "capability")
 
-    def prepare(self, kernel: Kernel) -> Callable[[Sequence[Any]], None]:
-        """``kernel`` made callable: the function launches it on device buffers."""
+    def program(self, kernel: Kernel) -> Any:
+        """What the backend makes of ``kernel``: what ``Device.compile`` takes. Of style eager: a
+        function that runs it on a list of buffers."""
         active = self.active
         kernel = legalize(kernel, active.hooks, self.limits)
         verify_kernel(kernel, self.limits)
@@ -80,9 +82,26 @@ class Target:
                 emit(kernel, active.backend, active.hooks, self.limits, list(buffers))
 
             return launch
-        program = emit(kernel, active.backend, active.hooks, self.limits)
-        compiled = active.device.compile(program)
-        return lambda buffers: active.device.launch(compiled, buffers, kernel.grid)
+        return emit(kernel, active.backend, active.hooks, self.limits)
+
+    def compiled(self, kernel: Kernel) -> Any:
+        """``kernel`` as ``Device.launch`` takes it, or of style eager the function."""
+        program = self.program(kernel)
+        if self.active.hooks.style == "eager":
+            return program
+        return self.active.device.compile(program)
+
+    def launch(self, compiled: Any, buffers: Sequence[Any], grid: int) -> None:
+        """Run what `compiled` has made on device buffers."""
+        if self.active.hooks.style == "eager":
+            compiled(buffers)
+        else:
+            self.active.device.launch(compiled, buffers, grid)
+
+    def prepare(self, kernel: Kernel) -> Callable[[Sequence[Any]], None]:
+        """``kernel`` made callable: the function launches it on device buffers."""
+        compiled = self.compiled(kernel)
+        return lambda buffers: self.launch(compiled, buffers, kernel.grid)
 
     def run_kernel(self, kernel: Kernel, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
         """Launch ``kernel`` once on fresh buffers.
@@ -90,7 +109,15 @@ class Target:
         ``inputs`` fill the parameters of role in and inout, in order, as stored elements (bfloat16
         as uint16). Returned are the parameters of role out, inout and error, in order.
         """
-        launch = self.prepare(kernel)
+        return self.runner(kernel)(*inputs)
+
+    def runner(self, kernel: Kernel) -> Callable[..., list[NDArray[Any]]]:
+        """A function that launches ``kernel``, made callable once, as `run_kernel` does."""
+        return partial(self._run, kernel, self.prepare(kernel))
+
+    def _run(
+        self, kernel: Kernel, launch: Callable[[Sequence[Any]], None], *inputs: NDArray[Any]
+    ) -> list[NDArray[Any]]:
         held: list[Buffer] = []
         left = iter(inputs)
         try:

@@ -21,14 +21,76 @@ from coregrad_cpu import memory, reference
 NAME = "ref"
 THREADS = 8
 LOCAL_BYTES = 4096
+SHORT = 3  # a row of fewer elements is not sorted here
 LIMITS = replace(memory.ReferenceDevice.limits, threads=THREADS, local_bytes=LOCAL_BYTES)
 Change = Callable[..., Any]
 
 
+@dataclass(frozen=True)
+class Sort:
+    """A program that sorts; a fault changes how."""
+
+    dtype: DType
+    rows: int
+    length: int
+    count: int
+
+    def order(self, keys: Any) -> Any:
+        """Where in each row the keys stand, the smallest first."""
+        return np.argsort(keys, axis=-1, kind="stable")
+
+    def run(self, places: Any, keys: Any, scratch: Any) -> None:
+        """On buffers of bytes."""
+        size = self.rows * self.length * self.dtype.itemsize
+        table = keys[:size].view(self.dtype.storage).reshape(self.rows, self.length)
+        found = self.order(table)[:, : self.count].astype(np.int32)
+        places[: found.size * 4] = found.reshape(-1).view(np.uint8)
+
+
+class Replay:
+    """Launches to carry out as one; a fault changes which, and on what."""
+
+    def __init__(self, launches: Sequence[tuple[Any, Sequence[int], int]]) -> None:
+        self.launches = list(launches)
+
+    def run(self, buffers: Sequence[Any]) -> None:
+        """On buffers that the launches' slots number."""
+        for compiled, slots, _ in self.launches:
+            launched(compiled, [buffers[slot] for slot in slots])
+
+
+def launched(compiled: Any, buffers: Sequence[Any]) -> None:
+    """One launch: a sort, or a function that emits a kernel once more."""
+    if isinstance(compiled, Sort):
+        compiled.run(*buffers)
+    else:
+        compiled(buffers)
+
+
 class Device(memory.ReferenceDevice):
-    """The reference's memory, with room for work-groups."""
+    """The reference's memory, with room for work-groups, and with what a device may offer."""
 
     limits = LIMITS
+    title: Any = "a device that faults are put into"
+    sorts: type[Sort] = Sort
+    replays: type[Replay] = Replay
+    scratch = 1
+
+    def sort(self, dtype: DType, rows: int, length: int, count: int) -> tuple[Sort, int] | None:
+        """See the contract. Short rows are left to the core."""
+        return None if length < SHORT else (self.sorts(dtype, rows, length, count), self.scratch)
+
+    def replay(self, launches: Sequence[tuple[Any, Sequence[int], int]]) -> Replay:
+        """See the contract."""
+        return self.replays(launches)
+
+    def elapsed(self) -> Any:
+        """See the contract. There is no clock."""
+        return None
+
+    def launch(self, compiled: Sort, buffers: Sequence[Any], grid: int) -> None:
+        """Only sorts are launched: all else runs while it is emitted."""
+        launched(compiled, buffers)
 
 
 class Frame(reference.ReferenceFrame):

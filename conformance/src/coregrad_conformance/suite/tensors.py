@@ -57,7 +57,8 @@ def _row(name: str, run: Callable[[Target], Outcome], summary: str) -> Row:
     return Row(f"tensors/{name}", "core", GROUP, run, summary=summary)
 
 
-def _equal(got: Any, want: Any, what: str = "") -> int:
+def equal(got: Any, want: Any, what: str = "") -> int:
+    """The number of things compared; raises Failure where shapes or elements differ."""
     got, want = np.asarray(got), np.asarray(want)
     if got.shape != want.shape:
         raise Failure(f"{what}: shape {got.shape}, not {want.shape}")
@@ -72,7 +73,7 @@ def _round_trip(dtype: DType, target: Target) -> Outcome:
     x = np.concatenate([tables.specials(dtype), tables.bits(tables.generator("t"), dtype, 255)])
     got = to_stored(from_stored(x, dtype, target.name))
     words = f"u{dtype.itemsize}"
-    return Outcome(_equal(got.view(words), x.view(words), "there and back"))
+    return Outcome(equal(got.view(words), x.view(words), "there and back"))
 
 
 # ---- products ----------------------------------------------------------------------------------
@@ -103,7 +104,7 @@ def check_product(got: NDArray[Any], a: NDArray[Any], b: NDArray[Any], dtype: DT
     if not dtype.is_float:
         with np.errstate(over="ignore"):
             want = x.astype(np.int64) @ y.astype(np.int64)
-        return _equal(got, want.astype(dtype.storage), "product")
+        return equal(got, want.astype(dtype.storage), "product")
     interval = _product_interval(x, y, dtype)
     return oracle.within(got, interval, dtype).compared
 
@@ -134,15 +135,15 @@ def _transposed(target: Target) -> Outcome:
     rng = tables.generator("transposed")
     a, b = (rng.integers(-9, 9, s).astype(np.int32) for s in ((3, 11, 5), (3, 7, 11)))
     x, y = Tensor(a, device=target.name), Tensor(b, device=target.name)
-    compared = _equal(
+    compared = equal(
         (x.transpose(1, 2) @ y.transpose(1, 2)).numpy(), a.swapaxes(1, 2) @ b.swapaxes(1, 2), "both"
     )
-    compared += _equal((x[0].T @ y[0].T).numpy(), a[0].T @ b[0].T, "two of them")
-    compared += _equal((y @ x).numpy(), b @ a, "batched")
-    compared += _equal((y[:1] @ x).numpy(), b[:1] @ a, "one for all")
-    compared += _equal(((y @ x) * 2 + 1).numpy(), (b @ a) * 2 + 1, "with an epilogue")
-    compared += _equal(((y + 1) @ (x * 3)).numpy(), (b + 1) @ (a * 3), "with prologues")
-    compared += _equal((y[0] @ x[0, :, 0]).numpy(), b[0] @ a[0, :, 0], "with a vector")
+    compared += equal((x[0].T @ y[0].T).numpy(), a[0].T @ b[0].T, "two of them")
+    compared += equal((y @ x).numpy(), b @ a, "batched")
+    compared += equal((y[:1] @ x).numpy(), b[:1] @ a, "one for all")
+    compared += equal(((y @ x) * 2 + 1).numpy(), (b @ a) * 2 + 1, "with an epilogue")
+    compared += equal(((y + 1) @ (x * 3)).numpy(), (b + 1) @ (a * 3), "with prologues")
+    compared += equal((y[0] @ x[0, :, 0]).numpy(), b[0] @ a[0, :, 0], "with a vector")
     return Outcome(compared)
 
 
@@ -166,7 +167,7 @@ def _convolution(target: Target) -> Outcome:
         want = np.einsum("nchwij,ocij->nohw", views, w)
         a, b = Tensor(x, device=target.name), Tensor(w, device=target.name)
         got = a.conv2d(b, stride=stride, padding=pad, dilation=gap).numpy()
-        compared += _equal(got, want, f"kernel {size}, stride {stride}, padding {pad}, gap {gap}")
+        compared += equal(got, want, f"kernel {size}, stride {stride}, padding {pad}, gap {gap}")
     return Outcome(compared)
 
 
@@ -176,26 +177,26 @@ def _convolution(target: Target) -> Outcome:
 def _empty(target: Target) -> Outcome:
     x = Tensor(np.zeros((0, 3), np.float32), device=target.name)
     y = Tensor(np.arange(6, dtype=np.float32).reshape(2, 3), device=target.name)
-    compared = _equal((x * 2 + 1).numpy(), np.zeros((0, 3)), "arithmetic")
-    compared += _equal(x.sum(0).numpy(), np.zeros(3), "the sum of nothing")
-    compared += _equal(x.sum(1).numpy(), np.zeros(0), "no sums")
-    compared += _equal(x.prod(0).numpy(), np.ones(3), "the product of nothing")
-    compared += _equal(cg.cat([x, y, x]).numpy(), y.numpy(), "joined with nothing")
-    compared += _equal((y[:, :0] @ x[:, :2]).numpy(), np.zeros((2, 2)), "a product over nothing")
-    compared += _equal(y[2:].numpy(), np.zeros((0, 3)), "no rows")
-    compared += _equal(y[Tensor(np.zeros(0, np.int64), device=target.name)].numpy(),
+    compared = equal((x * 2 + 1).numpy(), np.zeros((0, 3)), "arithmetic")
+    compared += equal(x.sum(0).numpy(), np.zeros(3), "the sum of nothing")
+    compared += equal(x.sum(1).numpy(), np.zeros(0), "no sums")
+    compared += equal(x.prod(0).numpy(), np.ones(3), "the product of nothing")
+    compared += equal(cg.cat([x, y, x]).numpy(), y.numpy(), "joined with nothing")
+    compared += equal((y[:, :0] @ x[:, :2]).numpy(), np.zeros((2, 2)), "a product over nothing")
+    compared += equal(y[2:].numpy(), np.zeros((0, 3)), "no rows")
+    compared += equal(y[Tensor(np.zeros(0, np.int64), device=target.name)].numpy(),
                        np.zeros((0, 3)), "gathered rows")  # fmt: skip
-    compared += _equal(x.reshape(3, 0, 5).numpy(), np.zeros((3, 0, 5)), "reshaped")
+    compared += equal(x.reshape(3, 0, 5).numpy(), np.zeros((3, 0, 5)), "reshaped")
     return Outcome(compared)
 
 
 def _scalars(target: Target) -> Outcome:
     x = Tensor(np.array(5, np.int32), device=target.name)
     y = Tensor(np.arange(4, dtype=np.int32), device=target.name)
-    compared = _equal((x * x - 7).numpy(), np.array(18), "a number")
-    compared += _equal((x + y).numpy(), np.arange(4) + 5, "a number and a row")
-    compared += _equal(y.sum().numpy(), np.array(6), "a sum")
-    compared += _equal(y.argmax().numpy(), np.array(3), "an argmax")
+    compared = equal((x * x - 7).numpy(), np.array(18), "a number")
+    compared += equal((x + y).numpy(), np.arange(4) + 5, "a number and a row")
+    compared += equal(y.sum().numpy(), np.array(6), "a sum")
+    compared += equal(y.argmax().numpy(), np.array(3), "an argmax")
     return Outcome(compared)
 
 
@@ -209,10 +210,10 @@ def _in_place(target: Target) -> Outcome:
     want = a + 100
     want[2:5] = -1
     want[[7, 9]] = 0
-    compared = _equal(before.numpy(), a + 1, "what was made before")
-    compared += _equal(x.numpy(), want, "the changed tensor")
+    compared = equal(before.numpy(), a + 1, "what was made before")
+    compared += equal(x.numpy(), want, "the changed tensor")
     a[:] = 0
-    compared += _equal(before.numpy(), np.arange(1, 11), "after the host's array changed")
+    compared += equal(before.numpy(), np.arange(1, 11), "after the host's array changed")
     return Outcome(compared)
 
 
@@ -224,13 +225,13 @@ def _copy(target: Target) -> Outcome:
         plugins.open_device(REFERENCE)
     except cg.errors.BackendUnavailable:
         back = Tensor(x.numpy() * 3, device=target.name)
-        return Outcome(_equal((back - 1).numpy(), a * 6 - 1, "to the host and back"))
+        return Outcome(equal((back - 1).numpy(), a * 6 - 1, "to the host and back"))
     other = x.to(REFERENCE)
-    compared = _equal((other + 1).numpy(), a * 2 + 1, "elsewhere")
+    compared = equal((other + 1).numpy(), a * 2 + 1, "elsewhere")
     back = (other * 3).to(target.name)
     if back.device != target.name:
         raise Failure(f"a copy to {target.name} is on {back.device}")
-    return Outcome(compared + _equal((back - 1).numpy(), a * 6 - 1, "and back"))
+    return Outcome(compared + equal((back - 1).numpy(), a * 6 - 1, "and back"))
 
 
 def _shared(target: Target) -> Outcome:
@@ -242,10 +243,10 @@ def _shared(target: Target) -> Outcome:
     spread = x * 3 - largest.unsqueeze(1)
     cg.realize(rows, columns, largest, spread)
     tripled = a * 3
-    compared = _equal(rows.numpy(), tripled.sum(1), "row sums")
-    compared += _equal(columns.numpy(), tripled.sum(0), "column sums")
-    compared += _equal(largest.numpy(), tripled.max(1), "maxima")
-    return Outcome(compared + _equal(spread.numpy(), tripled - tripled.max(1)[:, None], "rest"))
+    compared = equal(rows.numpy(), tripled.sum(1), "row sums")
+    compared += equal(columns.numpy(), tripled.sum(0), "column sums")
+    compared += equal(largest.numpy(), tripled.max(1), "maxima")
+    return Outcome(compared + equal(spread.numpy(), tripled - tripled.max(1)[:, None], "rest"))
 
 
 def _chain(target: Target) -> Outcome:
@@ -257,7 +258,7 @@ def _chain(target: Target) -> Outcome:
     want = a.copy()
     for step in range(1000):
         want = want + (a ^ step)
-    return Outcome(_equal(total.numpy(), want, "the end of the chain"))
+    return Outcome(equal(total.numpy(), want, "the end of the chain"))
 
 
 def _index_error(target: Target) -> Outcome:
@@ -275,5 +276,5 @@ def _index_error(target: Target) -> Outcome:
             continue
         if not fits:
             raise Failure(f"the indices {places} of 5 elements raised nothing", "exception")
-        compared += _equal(got, np.arange(5)[places], "in range")
+        compared += equal(got, np.arange(5)[places], "in range")
     return Outcome(compared)

@@ -54,6 +54,12 @@ class ReferenceFrame:
             yield np.arange(start, stop).reshape([-1 if i == axis else 1 for i in range(RANK)])
             self.sizes.pop()
 
+    def loop_until(
+        self, name: str, extent: int, limit: Any, lanes: int, resume: bool
+    ) -> Iterator[Any]:
+        """Optional: up to the largest limit that any iteration of the open loops has."""
+        return self.loop(name, min(extent, int(np.max(limit))), "serial", lanes, resume)
+
     def declare(self, name: str, dtype: DType, initial: Any, lanes: int) -> None:
         self.variables[name] = np.broadcast_to(initial, self.shape)
 

@@ -6,16 +6,32 @@ from coregrad_conformance.selftest.fault import CLASSES, Fault
 from coregrad_conformance.selftest.faults import (
     casts,
     conduct,
+    ends,
     folds,
     indexing,
     integers,
     loops,
     memory,
+    optional,
     precision,
+    sorting,
     special,
 )
 
-FILES = (precision, special, integers, casts, loops, indexing, folds, memory, conduct)
+FILES = (
+    precision,
+    special,
+    integers,
+    casts,
+    loops,
+    ends,
+    indexing,
+    folds,
+    sorting,
+    memory,
+    optional,
+    conduct,
+)
 
 
 def all_faults() -> list[Fault]:
