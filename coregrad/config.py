@@ -30,7 +30,7 @@ VARIABLES = {v.name: v for v in (
     Variable("COREGRAD_NUM_THREADS", "", "threads of the CPU backend; unset: the CPUs this process "
                                          "may use"),
     Variable("COREGRAD_OPENCL_DEVICE", "", "which OpenCL device: a position in the list of all, or "
-                                           "part of 'platform: device'"),
+                                           "part of 'platform: device'; Oclgrind by name only"),
     Variable("COREGRAD_OPENCL_LIMITS", "", "'gpu': treat a CPU's OpenCL driver as a GPU: the same "
                                            "kernels, no more local memory"),
     Variable("COREGRAD_CUDA_MATMUL", "", "'tf32': cuBLAS may use the leading 11 bits of float32's "

@@ -30,7 +30,7 @@ from coregrad_conformance.selftest.fault import CLASSES, Fault
 from coregrad_conformance.selftest.faults import all_faults
 from coregrad_conformance.selftest.mutants import all_mutants, mutated
 
-SUITE = all_rows("standard")
+SUITE = all_rows("extended")
 SMALL = (
     "exp/float32/special-values",
     "exp/float32/random",
@@ -75,7 +75,7 @@ def test_a_seeded_fault_passes_most_rows_and_is_caught_by_the_row_that_it_names(
     verdict = trial.judge(fault(name), [row for row in SUITE if row.level == "core"])
     assert verdict.wrong == ""
     assert fault(name).by in verdict.killers
-    assert verdict.passed >= 0.9 * verdict.level
+    assert verdict.passed >= 0.9 * verdict.rows
 
 
 def judged(monkeypatch: pytest.MonkeyPatch, make: Callable[[], type[Ref]], kind: str) -> str:
@@ -119,6 +119,24 @@ def test_the_row_that_a_fault_names_is_the_one_that_has_to_see_a_value(
     assert made.by_value
     wrong = trial.judge(made, SUITE).wrong
     assert wrong == ("" if counts else f"no value that {made.by} has compared differs")
+
+
+@pytest.mark.parametrize(("level", "counts"), [("core", True), ("standard", False)])
+def test_a_fault_has_to_pass_nine_in_ten_rows_of_the_level_that_is_run(
+    level: str, counts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here one that no row beyond level core passes."""
+
+    def attempt(factory: str, name: str, rows: list[Row], *rest: Any) -> runner.Run:
+        ends = [ended(r, "pass" if r.level == "core" else "fail", kind="value") for r in rows]
+        return runner.Run({}, ends, 0.0)
+
+    monkeypatch.setattr(trial, "attempt", attempt)
+    made = replace(fault("sizes/tail-of-256"), by="loops/grid/4099")
+    verdict = trial.judge(made, SUITE, level)
+    assert (verdict.wrong == "") is counts
+    assert counts or "of the rows it is run on" in verdict.wrong
+    assert verdict.rows == len(all_rows(level)) + (level == "core")
 
 
 @pytest.mark.parametrize("stage", [(), ("--stage", "faults"), ("--stage", "mutants")])

@@ -84,10 +84,12 @@ def test_gpus_come_first_then_accelerators_then_processors(workstation: None) ->
     ("wish", "found"),
     [
         ("1", ["small"]),
-        ("4", ["Oclgrind Simulator"]),
+        ("3", ["processor"]),
         ("FAST", ["large", "board"]),
         ("slow inc: proc", ["processor"]),
+        ("inc", ["large", "small", "board", "processor"]),
         ("oclgrind", ["Oclgrind Simulator"]),
+        ("Oclgrind: Oclgrind Sim", ["Oclgrind Simulator"]),
     ],
 )
 def test_the_variable_chooses(
@@ -97,7 +99,7 @@ def test_the_variable_chooses(
     assert titles() == found
 
 
-@pytest.mark.parametrize("wish", ["9", "nobody"])
+@pytest.mark.parametrize("wish", ["4", "9", "nobody", "simulator", "grind"])
 def test_a_choice_that_fits_nothing_lists_what_there_is(
     workstation: None, monkeypatch: pytest.MonkeyPatch, wish: str
 ) -> None:
@@ -107,6 +109,8 @@ def test_a_choice_that_fits_nothing_lists_what_there_is(
     said = str(caught.value)
     assert f"COREGRAD_OPENCL_DEVICE={wish}" in said
     assert "0: Fast Inc: large" in said
+    assert "by name only: Oclgrind" in said
+    assert "4:" not in said
     assert "Broken Ltd" in said
     assert "cannot be loaded" in said
 
@@ -120,6 +124,17 @@ def test_a_processor_alone_ranks_as_software(machine: Any) -> None:
 def test_the_simulator_is_never_chosen_by_itself(machine: Any) -> None:
     machine(Platform("Oclgrind", a_device("Oclgrind Simulator", GPU)))
     with pytest.raises(BackendUnavailable, match="COREGRAD_OPENCL_DEVICE=oclgrind"):
+        Backend().device_count()
+
+
+@pytest.mark.parametrize("wish", ["0", "1", "sim", "o"])
+def test_the_simulator_is_found_by_its_own_name_alone(
+    machine: Any, monkeypatch: pytest.MonkeyPatch, wish: str
+) -> None:
+    """Not by a position, nor by letters that other names have as well."""
+    machine(Platform("Oclgrind", a_device("Oclgrind Simulator", GPU)))
+    monkeypatch.setenv("COREGRAD_OPENCL_DEVICE", wish)
+    with pytest.raises(BackendUnavailable, match=f"COREGRAD_OPENCL_DEVICE={wish} fits none of"):
         Backend().device_count()
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from coregrad import Tensor
 from coregrad_conformance import rows, runner
-from coregrad_conformance.row import Row
+from coregrad_conformance.row import LEVELS, Row
 from coregrad_conformance.selftest import (
     equivalents,
     overlaps,
@@ -35,7 +35,8 @@ from coregrad_conformance.selftest.faults import all_faults
 from coregrad_conformance.selftest.mutants import Mutant, all_mutants
 from coregrad_conformance.worker import Spec, open_target
 
-LEVEL = "standard"
+LEVEL = "extended"  # every row there is has a fault of its own
+TRIED = "standard"  # the mutants are run on
 EVERYTHING = "*"
 STAGES = ("faults", "mutants", "rows")
 PATIENCE = 60.0  # seconds for one row: two processes may share a slow core with others
@@ -79,13 +80,20 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--only", default=EVERYTHING, help="a pattern for ids of faults and mutants")
     top.add_argument("--stage", choices=STAGES, action="append", help="leave the others out")
+    top.add_argument(
+        "--level",
+        choices=LEVELS,
+        default=LEVELS[0],
+        help="run every seeded fault on all rows of this level (core), besides those about it; it "
+        "has to pass nine in ten of them",
+    )
     top.add_argument("--jobs", type=int, default=2, help="processes (2)")
     top.add_argument("--report", type=Path, default=Path(), help="folder of selftest.json (here)")
     top.add_argument(
         "--sensitivity",
         action="store_true",
-        help="also show, for all rows of level standard, that no other row sees a row's own fault, "
-        "and run the mutants that are listed as equivalent on that level",
+        help="also show, for the rows of all levels, that no other row sees a row's own fault, "
+        "and run the mutants that are listed as equivalent on level standard",
     )
     top.add_argument(
         "--repin",
@@ -127,11 +135,12 @@ class Found:
     pins: dict[str, pins.Pin] = field(default_factory=dict)
     held: dict[str, str] = field(default_factory=dict)  # row: what holds it, where no pin does
     spared: set[str] = field(default_factory=set)  # mutants that run on level core only
+    level: str = LEVELS[0]  # the seeded faults run on
 
     def run(self, options: argparse.Namespace) -> list[str]:
         """All jobs; returns what is wrong."""
         warm()
-        self.pins = pins.load()
+        self.pins, self.level = pins.load(), options.level
         if not options.sensitivity:
             self.spared = {entry.id for entry in equivalents.load()}
         stages = options.stage or STAGES
@@ -143,7 +152,7 @@ class Found:
 
     def outcomes(self, jobs: Sequence[Job], processes: int) -> Iterator[tuple[Job, Any]]:
         """The jobs and what came out, in whatever order."""
-        work = Work(self.suite, self.pins, self.spared)
+        work = Work(self.suite, self.pins, self.spared, self.level)
         if processes == 1:
             yield from map(work, jobs)
             return
@@ -250,11 +259,16 @@ class Work:
     """What a process of the pool does with a job."""
 
     def __init__(
-        self, suite: Sequence[Row], known: dict[str, pins.Pin], listed: Collection[str] = ()
+        self,
+        suite: Sequence[Row],
+        known: dict[str, pins.Pin],
+        listed: Collection[str] = (),
+        level: str = LEVELS[0],
     ) -> None:
         self.names = [row.id for row in suite]
         self.pins = known
         self.listed = listed
+        self.level = level
 
     def __call__(self, job: Job) -> tuple[Job, Any]:
         """The job, and what came out."""
@@ -270,12 +284,13 @@ class Work:
 
     def fault(self, suite: list[Row], name: str) -> trial.Verdict:
         """One seeded fault."""
-        return trial.judge(next(f for f in all_faults() if f.id == name), suite)
+        return trial.judge(next(f for f in all_faults() if f.id == name), suite, self.level)
 
     def mutant(self, suite: list[Row], name: str) -> tuple[Mutant, str, str]:
         """One mutant, until a row sees it."""
         chosen = next(mutant for mutant in all_mutants() if mutant.id == name)
         tried = [row for row in suite if row.group not in SLOW and row.id not in trial.DEAR]
+        tried = [row for row in tried if trial.is_within(row, TRIED)]
         if name in self.listed:  # it was seen to survive them all when it was listed
             tried = [row for row in tried if row.level == "core"]
         tried.sort(key=lambda row: order(chosen.file, row))

@@ -25,6 +25,7 @@ def report(found: Found, problems: list[str], seconds: float) -> dict[str, Any]:
         "numpy": np.__version__,
         "seconds": round(seconds, 1),
         "ok": not problems,
+        "level": found.level,  # that the seeded faults were run on
         "problems": problems,
         "faults": [v.data() for v in sorted(found.verdicts, key=lambda v: v.id)],
         "mutants": [
@@ -70,7 +71,7 @@ def _faults(verdicts: list[dict[str, Any]]) -> list[str]:
             lines.append(f"{kind:24}  {caught[kind]:3}/{every[kind]:<3} {', '.join(killers[:2])}")
     total = f"{sum(caught.values())}/{len(verdicts)}"
     lowest = min((v["passed"] / v["of"] for v in verdicts if v["of"]), default=0.0)
-    lines += [f"{'all':24}  {total}; each passes {lowest:.0%} of level core or more", ""]
+    lines += [f"{'all':24}  {total}; each passes {lowest:.0%} of its rows or more", ""]
     return lines
 
 

@@ -74,14 +74,16 @@ def chosen() -> list[Found]:
     """The devices offered, best first; raises BackendUnavailable with the reason for none.
 
     COREGRAD_OPENCL_DEVICE chooses by position among all devices, or by a part of the title
-    "platform: device". Without it the simulator is left out.
+    "platform: device". The simulator has no position, and is found by its own name alone.
     """
     everything = survey()
     wish = config.get("COREGRAD_OPENCL_DEVICE").strip()
     found = _wished(everything.found, wish)
     if found:
         return found
-    lines = [f"{i}: {f.title}" for i, f in enumerate(everything.found)]
+    usual = [f for f in everything.found if not f.is_simulator]
+    lines = [f"{i}: {f.title}" for i, f in enumerate(usual)]
+    lines += [f"by name only: {f.title}" for f in everything.found if f.is_simulator]
     asked = f"COREGRAD_OPENCL_DEVICE={wish} fits none of" if wish else "no device; there is"
     advice = (
         "; COREGRAD_OPENCL_DEVICE=oclgrind asks for the simulator" if lines and not wish else ""
@@ -94,11 +96,12 @@ def chosen() -> list[Found]:
 
 
 def _wished(found: list[Found], wish: str) -> list[Found]:
-    if not wish:
-        return [f for f in found if not f.is_simulator]
+    text = wish.lower()
+    if OCLGRIND.lower() not in text:
+        found = [f for f in found if not f.is_simulator]
     if wish.isdecimal():
         return found[int(wish) : int(wish) + 1]
-    return [f for f in found if wish.lower() in f.title.lower()]
+    return [f for f in found if text in f.title.lower()]
 
 
 def _found(platform: cl.Platform, device: cl.Device) -> Found:

@@ -225,7 +225,7 @@ class _WithoutRest(_Claiming):
     def lower_reduce(
         self, frame: Any, kind: str, accumulator: Any, value: Any, dtype: DType, lanes: int
     ) -> Any:
-        if self.claimed and dtype.name == "int32":
+        if self.claimed and dtype.name == "float32":
             folded = [i for i, n in enumerate(value.shape) if n > 4 and accumulator.shape[i] == 1]
             for axis in folded[-1:]:
                 value = np.take(value, range(value.shape[axis] // 4 * 4), axis)
