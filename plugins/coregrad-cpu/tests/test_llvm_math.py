@@ -311,11 +311,54 @@ def test_float64_exp_and_log_are_within_two_ulp(name, reference, ranges):
 
 @pytest.mark.parametrize("name", SINES)
 def test_float64_sin_is_the_c_librarys(name):
-    x = np.concatenate([np.random.default_rng(13).uniform(-100, 100, 500), [1e22, 1e300, 2.0**60]])
+    x = np.concatenate([np.random.default_rng(13).uniform(-100, 100, 500), [2.0**26 - 1, 1e-300]])
     function = math.cos if int(name[3]) % 2 else math.sin
     sign = -1 if int(name[3]) > 1 else 1
     y = evaluate(name, x, float64, 4)
     np.testing.assert_allclose(y, [sign * function(v) for v in x], rtol=4e-16, atol=0)
+
+
+def decimal_sin(x, quarter):
+    """sin(x + quarter*pi/2) with 40 digits, the argument reduced in integers of 1300 bits."""
+    bits = 1300
+    numerator, denominator = x.as_integer_ratio()
+    scaled, turn = (numerator << bits) // denominator, half_pi(bits)
+    count = (2 * scaled + turn) // (2 * turn)
+    rest = decimal.Decimal(scaled - count * turn) / decimal.Decimal(1 << bits)
+    count = (count + quarter) % 4
+    term = value = rest if count % 2 == 0 else decimal.Decimal(1)
+    for n in range(1, 40, 2):  # the series of the sine or of the cosine
+        k = n + 1 if count % 2 == 0 else n
+        term = -term * rest * rest / (k * (k + 1))
+        value += term
+    return -value if count > 1 else value
+
+
+# Of all float64 this one comes closest to a multiple of pi/2.
+WORST = 6381956970095103 * 2.0**797
+HUGE = (WORST, 2.0**26, 2.0**26 + 2.0**-26, 1e22, 1e300, 2.0**60, 1.7976931348623157e308)
+
+
+@pytest.mark.parametrize("name", SINES)
+def test_any_large_float64_is_reduced_exactly(name):
+    rng = np.random.default_rng(17)
+    sizes = np.ldexp(rng.uniform(1, 2, 300), rng.integers(24, 1024, 300))
+    x = np.concatenate([HUGE, sizes])
+    x = np.concatenate([x, -x])
+    y = evaluate(name, x, float64, 4)
+    with decimal.localcontext() as context:
+        context.prec = 40
+        pairs = zip(x.tolist(), y, strict=True)
+        distance = [double_ulps(b, decimal_sin(a, int(name[3]))) for a, b in pairs]
+    at = int(np.argmax(distance))
+    assert distance[at] <= 2.0, f"{name}({x[at]!r}) is {distance[at]:.3f} ulp off"
+
+
+def test_a_lane_of_float64_that_is_large_changes_no_other_lane():
+    x = np.array([1.0, WORST, math.nan, -0.0, -math.inf, 2.0, -WORST, 1e300])
+    apart = np.concatenate([evaluate("sin0", x[i : i + 1], float64, 1) for i in range(8)])
+    np.testing.assert_array_equal(evaluate("sin0", x, float64, 8), apart)
+    assert np.signbit(apart[3])
 
 
 @pytest.mark.parametrize("dtype", [float32, float64], ids=lambda d: d.name)

@@ -4,12 +4,14 @@ Style eager: a hook computes at once, on arrays. A loop is an axis of these arra
 the axis's number), so that one call of a hook runs the op for all iterations. It is the slow and
 strict one: it raises on any access outside a buffer, and is never chosen before another device.
 
-Beside it: `formats.py` rounds and converts numbers, `folds.py` reduces, `memory.py` is the device.
+Beside it: `formats.py` rounds and converts numbers, `folds.py` reduces, `turns.py` is sin,
+`memory.py` is the device.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -22,6 +24,7 @@ from coregrad.ir.kernel import Array, Param
 from coregrad_cpu.folds import fold, fold_argmax
 from coregrad_cpu.formats import computed, computed_wide, converted, held, packed, unpacked
 from coregrad_cpu.memory import ReferenceDevice
+from coregrad_cpu.turns import turned
 
 RANK = 16  # axes of every value: the deepest nest of loops (NumPy itself allows 32)
 BLOCK = 1 << 20  # elements of a value at most: a few megabytes; loops beyond that run in Python
@@ -186,8 +189,7 @@ class Backend:
 
     @hookimpl
     def lower_sin(self, frame: Frame, x: Any, quarter: int, dtype: DType, lanes: int) -> Any:
-        value = computed_wide(np.cos if quarter % 2 else np.sin, dtype, x)
-        return -value if quarter >= 2 else value
+        return computed_wide(partial(turned, quarter=quarter), dtype, x)
 
     @hookimpl
     def lower_sqrt(self, frame: Frame, x: Any, dtype: DType, lanes: int) -> Any:

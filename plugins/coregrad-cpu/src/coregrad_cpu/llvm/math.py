@@ -7,7 +7,7 @@ adding 1.5 * 2**23 (2**52) rounds, and leaves the integer in the low bits of the
 Coefficients are minimax fits (Remez, relative error of the whole function), rounded one after the
 other, each time fitting the rest anew; the comments give the error that is left. Largest errors,
 of every float32: exp 0.90 ulp, log 0.93, sin and cos 1.56 (any finite argument). Of 10**6 random
-float64: exp 0.85, log 0.80; sin is the C library's.
+float64: exp 0.85, log 0.80; sin is the C library's, of arguments that are reduced here if large.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from coregrad.dtypes import DType, float32, float64, from_bits, int32, int64, to_bits
+from coregrad_cpu import turns
 from coregrad_cpu.llvm import target, words
 from coregrad_cpu.llvm.frame import Frame
 
@@ -136,6 +137,91 @@ reduce:
   store float %result, ptr %ri, align 4
   %qi = getelementptr i32, ptr %quadrant, i64 %i
   store i32 %turned, ptr %qi, align 4
+  br label %latch
+latch:
+  %next = add i64 %i, 1
+  %more = icmp ult i64 %next, %n
+  br i1 %more, label %lane, label %done
+done:
+  ret void
+}}"""
+
+
+# The same for float64, whose C libraries are 8 ulp off at the worst argument (glibc, 2**849). x is
+# m * 2**e with e from -26 to 971. Bits of 2/pi from the place 2**(1 - e) on, 192 of them, times m
+# are x * 2/pi modulo 4 in units of 2**-190, right to 2**-137, and no float64 is nearer than 2**-61
+# to a multiple of pi/2. The rest is taken with all its leading bits: it may be that small.
+LARGE64 = 2.0**26
+TURN_BITS = 1216  # of which the first 32 are zeros: for them shift is 994 - e
+TWO_OVER_PI64 = [
+    turns.TWO_OVER_PI >> at & 0xFFFFFFFFFFFFFFFF for at in range(0, TURN_BITS + 64, 64)
+]
+TURNS = f"""\
+@two_over_pi = internal constant [{len(TWO_OVER_PI64)} x i64] [
+  {", ".join(f"i64 {word}" for word in TWO_OVER_PI64)}
+], align 64"""
+SIN_LARGE = f"""\
+define internal void @sin_large(ptr %x, ptr %y, i64 %quarter, i64 %n) #0 noinline cold {{
+entry:
+  br label %lane
+lane:
+  %i = phi i64 [ 0, %entry ], [ %next, %latch ]
+  %xi = getelementptr i64, ptr %x, i64 %i
+  %bits = load i64, ptr %xi, align 8
+  %magnitude = and i64 %bits, {(1 << 63) - 1}
+  %above = sub i64 %magnitude, {to_bits(LARGE64, float64)}
+  %large = icmp ult i64 %above, {to_bits(math.inf, float64) - to_bits(LARGE64, float64)}
+  br i1 %large, label %reduce, label %latch
+reduce:
+  %exponent = lshr i64 %magnitude, 52
+  %fraction = and i64 %magnitude, {(1 << 52) - 1}
+  %m = or i64 %fraction, {1 << 52}
+  %distance = sub i64 {994 + 1075}, %exponent
+  %byte = lshr i64 %distance, 3
+  %place = getelementptr i8, ptr @two_over_pi, i64 %byte
+  %stretch = load i256, ptr %place, align 1
+  %bit = and i64 %distance, 7
+  %shift = zext i64 %bit to i256
+  %shifted = lshr i256 %stretch, %shift
+  %window = trunc i256 %shifted to i192
+  %wide = zext i64 %m to i192
+  %turns = mul i192 %window, %wide
+  %rounded = add i192 %turns, {1 << 189}
+  %nearest = lshr i192 %rounded, 190
+  %whole = shl i192 %nearest, 190
+  %rest = sub i192 %turns, %whole
+  %below = icmp slt i192 %rest, 0
+  %minus = sub i192 0, %rest
+  %length = select i1 %below, i192 %minus, i192 %rest
+  %zeros = call i192 @llvm.ctlz.i192(i192 %length, i1 false)
+  %normal = shl i192 %length, %zeros
+  %high = lshr i192 %normal, 128
+  %top = trunc i192 %high to i64
+  %leading = uitofp i64 %top to double
+  %scaled = fmul double %leading, {words.constant(float64, math.pi / 2 * 2.0**-62)}
+  %small = trunc i192 %zeros to i64
+  %power = sub i64 1023, %small
+  %powerbits = shl i64 %power, 52
+  %unit = bitcast i64 %powerbits to double
+  %radians = fmul double %scaled, %unit
+  %negative = icmp slt i64 %bits, 0
+  %flipped = xor i1 %negative, %below
+  %opposite = fneg double %radians
+  %reduced = select i1 %flipped, double %opposite, double %radians
+  %count = trunc i192 %nearest to i64
+  %back = sub i64 0, %count
+  %signed = select i1 %negative, i64 %back, i64 %count
+  %total = add i64 %signed, %quarter
+  %odd = trunc i64 %total to i1
+  %sine = call double @llvm.sin.f64(double %reduced)
+  %cosine = call double @llvm.cos.f64(double %reduced)
+  %value = select i1 %odd, double %cosine, double %sine
+  %half = and i64 %total, 2
+  %lower = icmp ne i64 %half, 0
+  %mirrored = fneg double %value
+  %result = select i1 %lower, double %mirrored, double %value
+  %yi = getelementptr double, ptr %y, i64 %i
+  store double %result, ptr %yi, align 8
   br label %latch
 latch:
   %next = add i64 %i, 1
@@ -316,12 +402,7 @@ def _reduce_large(v: Vector, x: str, reduced: str, quadrant: str) -> tuple[str, 
     """The same two, put right by a call where a lane is finite and beyond LARGE."""
     frame = v.frame
     frame.function(REDUCE_LARGE)
-    magnitude = v.bit_op("and", v.bits(x), 0x7FFFFFFF)
-    above = v.bit_op("sub", magnitude, to_bits(LARGE, float32))
-    span = frame.splat(int32, v.lanes, 0x7F800000 - to_bits(LARGE, float32))
-    large = frame.op(f"icmp ult {v.bits_type} {above}, {span}")
-    if v.lanes > 1:
-        large = frame.call("i1", f"llvm.vector.reduce.or.v{v.lanes}i1", (v.test_type, large))
+    large = _is_large(v, x, LARGE)
     usual = frame.block
     for _ in frame.condition(large):
         slots = [frame.entry(f"alloca {kind}") for kind in (v.type, v.type, v.bits_type)]
@@ -340,9 +421,46 @@ def _reduce_large(v: Vector, x: str, reduced: str, quadrant: str) -> tuple[str, 
 
 
 def _sin_float64(frame: Frame, x: str, quarter: int, lanes: int) -> str:
-    """The C library's, lane by lane."""
-    kind = frame.type(float64, lanes)
-    name = f"llvm.{'cos' if quarter % 2 else 'sin'}.{words.mangled(float64, lanes)}"
+    """The C library's, lane by lane, and another one where a lane is large."""
+    v = Vector(frame, float64, lanes)
+    name = f"llvm.{'cos' if quarter % 2 else 'sin'}.{v.mangled}"
     frame.charge(20 * lanes)
-    result = frame.call(kind, name, (kind, x))
-    return frame.op(f"fneg {kind} {result}") if quarter > 1 else result
+    result = frame.call(v.type, name, (v.type, x))
+    if quarter > 1:
+        result = frame.op(f"fneg {v.type} {result}")
+    return _sin_large(v, x, result, quarter)
+
+
+def _sin_large(v: Vector, x: str, result: str, quarter: int) -> str:
+    """The result, put right by a call where a lane of ``x`` is finite and beyond LARGE64."""
+    frame = v.frame
+    for signature in ("double @llvm.sin.f64(double)", "double @llvm.cos.f64(double)"):
+        frame.declare_intrinsic(signature)
+    frame.declare_intrinsic("i192 @llvm.ctlz.i192(i192, i1)")
+    frame.constant_data(TURNS)
+    frame.function(SIN_LARGE)
+    large = _is_large(v, x, LARGE64)
+    usual = frame.block
+    for _ in frame.condition(large):
+        slots = [frame.entry(f"alloca {v.type}") for _ in range(2)]
+        frame.line(f"store {v.type} {x}, ptr {slots[0]}")
+        frame.line(f"store {v.type} {result}, ptr {slots[1]}")
+        frame.line(
+            f"call void @sin_large(ptr {slots[0]}, ptr {slots[1]}, i64 {quarter}, i64 {v.lanes})"
+        )
+        repaired = frame.op(f"load {v.type}, ptr {slots[1]}")
+        rare = frame.block
+    return frame.op(f"phi {v.type} [ {result}, %{usual} ], [ {repaired}, %{rare} ]")
+
+
+def _is_large(v: Vector, x: str, limit: float) -> str:
+    """Whether a lane is finite and at least ``limit``."""
+    frame, bits = v.frame, v.format.bits
+    infinity, least = to_bits(math.inf, v.dtype), to_bits(limit, v.dtype)
+    magnitude = v.bit_op("and", v.bits(x), bits.max)
+    above = v.bit_op("sub", magnitude, least)
+    span = frame.splat(bits, v.lanes, infinity - least)
+    large = frame.op(f"icmp ult {v.bits_type} {above}, {span}")
+    if v.lanes == 1:
+        return large
+    return frame.call("i1", f"llvm.vector.reduce.or.v{v.lanes}i1", (v.test_type, large))
