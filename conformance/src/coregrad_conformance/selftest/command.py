@@ -45,7 +45,11 @@ CHUNKS = 8  # jobs that the rows' own faults are cut into
 # Groups that say the same of a hook, once more and slowly; the mutants are spared these.
 SLOW = ("programs", "functions", "draws", "gradients", "training", "threads")
 # Where the mutants of a file are likely to be seen.
-NEAR = {"formats": ("casts", "elementwise", "constants"), "folds": ("reductions",)}
+NEAR = {
+    "formats": ("casts", "elementwise", "constants"),
+    "folds": ("reductions",),
+    "turns": ("elementwise",),
+}
 Job = tuple[str, Any]
 
 

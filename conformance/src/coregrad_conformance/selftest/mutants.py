@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 PACKAGE = "coregrad_cpu"
-FILES = ("formats", "folds", "memory", "reference")  # in the order of their imports
+FILES = ("formats", "folds", "memory", "turns", "reference")  # in the order of their imports
 Apply: TypeAlias = Callable[[], None]
 Site: TypeAlias = tuple[str, ast.AST, Apply, str]  # operator, where, what it does, in words
 
