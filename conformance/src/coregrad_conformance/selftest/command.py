@@ -36,7 +36,6 @@ from coregrad_conformance.selftest.mutants import Mutant, all_mutants
 from coregrad_conformance.worker import Spec, open_target
 
 LEVEL = "extended"  # every row there is has a fault of its own
-TRIED = "standard"  # the mutants are run on
 EVERYTHING = "*"
 STAGES = ("faults", "mutants", "rows")
 PATIENCE = 60.0  # seconds for one row: two processes may share a slow core with others
@@ -97,7 +96,7 @@ def parser() -> argparse.ArgumentParser:
         "--sensitivity",
         action="store_true",
         help="also show, for the rows of all levels, that no other row sees a row's own fault, "
-        "and run the mutants that are listed as equivalent on level standard",
+        "and run the mutants that are listed as equivalent on all of them",
     )
     top.add_argument(
         "--repin",
@@ -294,7 +293,6 @@ class Work:
         """One mutant, until a row sees it."""
         chosen = next(mutant for mutant in all_mutants() if mutant.id == name)
         tried = [row for row in suite if row.group not in SLOW and row.id not in trial.DEAR]
-        tried = [row for row in tried if trial.is_within(row, TRIED)]
         if name in self.listed:  # it was seen to survive them all when it was listed
             tried = [row for row in tried if row.level == "core"]
         tried.sort(key=lambda row: order(chosen.file, row))

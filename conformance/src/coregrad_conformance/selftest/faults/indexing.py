@@ -45,6 +45,10 @@ def _goes_by(index: Any, step: int) -> bool:
     return places.size > 2 and bool((np.diff(places) == step).all())
 
 
+def _in_32_bits(buffer: Any, index: Any, gate: Any) -> Any:
+    return np.asarray(index, np.int64) & 0xFFFFFFFF if buffer.size > 1 << 32 else index
+
+
 def _first(index: Any) -> Any:
     return np.ravel(index)[0]
 
@@ -77,6 +81,10 @@ def _computed_byte(buffer: Any, index: Any, gate: Any) -> Any:
 
 # fmt: off
 WALKS: tuple[tuple[str, str, str, str, Walk], ...] = (
+    ("load", "in-32-bits", "the upper bits of a load's address are lost", "load/beyond-32-bits",
+     _in_32_bits),
+    ("store", "in-32-bits", "the upper bits of a store's address are lost", "load/beyond-32-bits",
+     _in_32_bits),
     ("load", "stride-2", "a load by twos is a load by ones", "load/walk/stride-2",
      _by(2, lambda i: _first(i) + _count(i))),
     ("load", "stride-3", "a load by threes starts one too early", "load/walk/stride-3",

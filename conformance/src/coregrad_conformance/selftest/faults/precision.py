@@ -47,6 +47,10 @@ def faults() -> Iterator[Fault]:
     for op, name, says, by, change in FORMULAS:
         yield Fault(f"precision/{op}-{name}", "precision", op, "float32", says,
                     f"{op}/float32/{by}", changed(op, "float32", change))  # fmt: skip
+    says = "of a huge argument next to a multiple of pi/2 the last digits are lost"
+    yield Fault("precision/sin-of-worst", "precision", "sin", "float64", says,
+                "sin/float64/worst-case",
+                changed("sin", "float64", _without_last_digits))  # fmt: skip
     yield Fault(
         "precision/mul-add-fused",
         "precision",
@@ -56,6 +60,11 @@ def faults() -> Iterator[Fault]:
         "expressions/mul-add/float32",
         lambda: _Fused,
     )
+
+
+def _without_last_digits(right: Any, x: Any, quarter: int) -> Any:
+    near = (np.abs(right) < 2.0**-50) & (np.abs(x) > 2.0**500)
+    return np.where(near, right * (1 + 2.0**-49), right)
 
 
 def _narrow(op: str, name: str, narrow: Any) -> Fault:
