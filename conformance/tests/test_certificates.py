@@ -16,7 +16,10 @@ import pytest
 
 from coregrad import config, plugins
 from coregrad.errors import CoregradError
+from coregrad_conformance import report as reports
+from coregrad_conformance.verify import verify
 
+SAMPLES = Path(__file__).parents[2] / "docs" / "certificates"
 REQUIRED = [name.strip() for name in config.get("COREGRAD_REQUIRE").split(",")]
 # What the simulator looks for beside wrong values; the log must stay empty.
 SIMULATOR = {
@@ -50,6 +53,20 @@ def need(device: str) -> None:
         if device in REQUIRED:
             pytest.fail(f"COREGRAD_REQUIRE names {device}, but {error}", pytrace=False)
         pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("name", ["cpu", "numpy", "opencl"])
+def test_a_committed_sample_is_verified_by_the_suite_that_made_it(name: str) -> None:
+    """A later suite has other rows; then the pages are those of the report all the same."""
+    path = SAMPLES / name / "report.json"
+    text = path.read_text(encoding="utf-8")
+    for page in ("CERTIFICATE.md", "CERTIFICATE.html"):
+        assert reports.sha256(text) in (path.parent / page).read_text(encoding="utf-8")
+    problems = verify(path)
+    if json.loads(text)["suite"]["sha256"] == reports.suite()["sha256"]:
+        assert problems == []
+    else:
+        assert any(line.startswith("suite: its sha256") for line in problems)
 
 
 @pytest.mark.slow
