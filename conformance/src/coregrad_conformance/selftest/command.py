@@ -18,7 +18,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from coregrad import Tensor
+from coregrad import Tensor, jit
 from coregrad_conformance import rows, runner
 from coregrad_conformance.row import LEVELS, Row
 from coregrad_conformance.selftest import (
@@ -254,7 +254,9 @@ def warm() -> None:
     """Import what workers would all import again, and build what does not change."""
     for name in ("coregrad.planner", trial.MAKERS):
         importlib.import_module(name)
-    (Tensor([1.0, 2.0], device="numpy") * 2).sum().numpy()
+    x = Tensor([[1.0, 2.0], [3.0, 4.0]], device="numpy")
+    (x.argsort() * 2).sum().numpy()
+    jit(lambda y: y @ y)(x).numpy()
     all_mutants()
 
 

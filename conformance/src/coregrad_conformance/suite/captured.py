@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from coregrad_conformance.target import Target
 
 GROUP = "captured"
-ROUNDS = 5
+ROUNDS = 4
 LARGE = 20_011  # elements of a tensor whose memory its next value may take over
 
 
