@@ -495,19 +495,31 @@ _MOVES: dict[Op, Callable[[Node, Indices], Indices]] = {
 
 
 def _pad(e: Evaluator, node: Node, indices: Indices, gate: Instr | None) -> Visit:
-    widths, bits = node.arg
-    source = node.src[0]
-    border = e.instr(ops.CONST, node.dtype, (), bits)
+    border = e.instr(ops.CONST, node.dtype, (), node.arg[1])
+    if not _meets(node, indices):
+        return border
+    at, inside = _within(e, node, indices)
+    value = yield node.src[0], at, e.both(gate, inside)
+    return e.where(inside, value, border)
+
+
+def _meets(node: Node, indices: Indices) -> bool:
+    """Whether any of the elements that are looked at lies inside the borders of a pad."""
+    return all(
+        index.hi >= before and index.lo < before + length
+        for index, (before, _), length in zip(indices, node.arg[0], node.src[0].shape, strict=True)
+    )
+
+
+def _within(e: Evaluator, node: Node, indices: Indices) -> tuple[Indices, Instr | None]:
+    """Where a pad reads its source, and where there is something to read."""
     inside: Instr | None = None
     moved = []
-    for index, (before, _), length in zip(indices, widths, source.shape, strict=True):
+    for index, (before, _), length in zip(indices, node.arg[0], node.src[0].shape, strict=True):
         shifted = index - before
-        if shifted.hi < 0 or shifted.lo >= length:
-            return border
         inside = e.both(inside, e.inside(shifted, length))
         moved.append(shifted.assume(0, length - 1))
-    value = yield source, tuple(moved), e.both(gate, inside)
-    return e.where(inside, value, border)
+    return tuple(moved), inside
 
 
 def _cat(e: Evaluator, node: Node, indices: Indices, gate: Instr | None) -> Visit:
@@ -658,6 +670,10 @@ def _summand(
         elif node.op is ops.REDUCE and node.arg[0] == "add":
             inner = _more_vars(made, [node.src[0].shape[a] for a in node.arg[1]])
             at = _insert(at, node.arg[1], inner)
+            node = node.src[0]
+        elif node.op is ops.PAD and node.arg[1] == 0 and _meets(node, at):
+            at, also = _within(e, node, at)
+            inside = e.both(inside, also)
             node = node.src[0]
         elif node.op is ops.FOLD and not is_disjoint(node):
             inner = _more_vars(made, node.src[0].shape[-1:])

@@ -2,8 +2,8 @@
 
 Large reductions with few results become two (partial results, then their sum), with blocks set by
 size and never by the number of threads; wide concatenations become trees; long element-wise chains
-get a buffer now and then; a scatter gets a base of its own. A cut is a ``contiguous`` node, which
-always has a buffer.
+get a buffer now and then; a scatter gets a base of its own; windows that are added back at a stride
+are sorted by remainder. A cut is a ``contiguous`` node, which always has a buffer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from coregrad import dtypes
 from coregrad.dtypes import DType
-from coregrad.ir import build, ops, sort
+from coregrad.ir import build, ops, remainders, sort
 from coregrad.ir.graph import Node, intern, toposort
 
 BLOCK = 4096  # elements that one partial result takes in
@@ -40,6 +40,8 @@ def split(roots: Sequence[Node], sorts: Callable[[Node], bool] = lambda _: False
         made = node if src == node.src else intern(node.op, src, node.arg, node.dtype, node.shape)
         if made.op is ops.REDUCE:
             made = _split_reduction(made)
+        elif made.op in (ops.FOLD, ops.SHRINK):
+            made = remainders.apart(node, done) or made
         elif made.op is ops.SCAN:
             made = _split_scan(made)
         elif made.op is ops.ARGSORT:

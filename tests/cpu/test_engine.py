@@ -108,6 +108,35 @@ def test_fold_is_the_adjoint_for_every_stride_and_dilation(device: str) -> None:
         v.check(build.fold(v.normal(2, count, size), 1, length, stride, dilation))
 
 
+@st.composite
+def strided_folds(draw: st.DrawFn) -> tuple[tuple[int, ...], list[tuple[int, int, int, int]]]:
+    """The shape of windows along two axes; and for each the length, stride, start and stop."""
+    shape, cuts = [draw(st.integers(1, 3))], []
+    for _ in range(2):
+        taps, stride, count = (draw(st.integers(1, most)) for most in (5, 4, 5))
+        length = (count - 1) * stride + taps + draw(st.integers(0, stride - 1))
+        start = draw(st.integers(0, length - 1))
+        cuts.append((length, stride, start, draw(st.integers(start + 1, length))))
+        shape += [count, taps]
+    return tuple(shape), cuts
+
+
+@given(strided_folds())
+def test_strided_windows_added_back_with_their_borders_cut_off(
+    made: tuple[tuple[int, ...], list[tuple[int, int, int, int]]],
+) -> None:
+    (batch, rows, high, columns, wide), cuts = made
+    v = Values("cpu")
+    x = v.normal(batch, rows, columns, high, wide)
+    (height, down, top, bottom), (width, right, first, last) = cuts
+    whole = build.fold(build.fold(x, 2, width, right), 1, height, down)
+    kernel = v.normal(rows, high)  # a product, as in the gradient of a convolution
+    spread_out = spread(kernel, x.shape, (0, 2, 4))
+    product = build.fold(build.fold(build.mul(x, spread_out), 2, width, right), 1, height, down)
+    ranges = ((0, batch), (top, bottom), (first, last))
+    v.check(build.shrink(whole, ranges), build.shrink(product, ranges), whole)
+
+
 def test_scatter_leaves_its_base_alone_and_adds_in_source_order(device: str) -> None:
     v = Values(device)
     base, index = v.normal(10, 3), v.integers(0, 10, 25)

@@ -201,21 +201,29 @@ def with_fragment(stores: Sequence[Store], fragment: Fragment) -> tuple[Store, .
 def support(root: Instr, var: Var) -> tuple[int, int]:
     """The values of ``var`` outside which a gate makes the tree 0 (the whole range: not known)."""
     low, high = 0, var.extent - 1
-    for condition in conditions(gate(root)):
-        if condition.op is not LT:
-            continue
-        left, right = condition.args
-        if right.op is INDEX and left.op is CONST and _is_shifted(right.attr, var):
-            bound = int(from_bits(left.attr, left.dtype))  # bound < var + const
-            low = max(low, bound + 1 - right.attr.const)
-        if left.op is INDEX and right.op is CONST and _is_shifted(left.attr, var):
-            bound = int(from_bits(right.attr, right.dtype))  # var + const < bound
-            high = min(high, bound - 1 - left.attr.const)
+    for index, least, most in ranges(conditions(gate(root))):
+        if index.terms == ((var, 1),):
+            low, high = max(low, least - index.const), min(high, most - index.const)
     return low, high
 
 
-def _is_shifted(index: Index, var: Var) -> bool:
-    return index.terms == ((var, 1),)
+def ranges(conditions: Iterable[Instr]) -> list[tuple[Index, int, int]]:
+    """The index expressions that conditions compare with numbers, each with the smallest and the
+    largest value that it has where they hold."""
+    found: dict[Index, tuple[int, int]] = {}
+    for condition in conditions:
+        if condition.op is not LT:
+            continue
+        left, right = condition.args
+        if right.op is INDEX and left.op is CONST:
+            index, least = right.attr, int(from_bits(left.attr, left.dtype)) + 1
+            low, high = found.get(index, (index.lo, index.hi))
+            found[index] = max(low, least), high
+        if left.op is INDEX and right.op is CONST:
+            index, most = left.attr, int(from_bits(right.attr, right.dtype)) - 1
+            low, high = found.get(index, (index.lo, index.hi))
+            found[index] = low, min(high, most)
+    return [(index, *bounds) for index, bounds in found.items()]
 
 
 def gate(root: Instr) -> Instr | None:
@@ -227,14 +235,14 @@ def gate(root: Instr) -> Instr | None:
     return None
 
 
-def conditions(gate: Instr | None) -> set[Instr]:
-    """The parts of a conjunction."""
-    found: set[Instr] = set()
+def conditions(gate: Instr | None) -> list[Instr]:
+    """The parts of a conjunction, each once."""
+    found: dict[Instr, None] = {}
     stack = [] if gate is None else [gate]
     while stack:
         one = stack.pop()
         if one.op is AND:
             stack += one.args
         else:
-            found.add(one)
-    return found
+            found[one] = None
+    return list(found)
