@@ -30,7 +30,7 @@ from coregrad.ir.graph import Node
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from coregrad.planner import Plan, Step
+    from coregrad.plan import Plan, Step
 
 __all__ = ["Owner", "Storage", "from_host", "launches", "read", "realize", "resolve", "watch"]
 

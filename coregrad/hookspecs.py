@@ -95,6 +95,10 @@ class Device(Protocol):
     [rows, length], and scratch memory of that many bytes, at least 1. In each row it writes where
     the ``count`` smallest keys stand, the smallest first and equal ones in their order. None: the
     core writes this one with the hooks, as it does for a device without the method.
+
+    Optional attribute: ``fingerprint``, a str that tells what besides ``limits`` the texts of its
+    kernels depend on (the processor, the number of threads). With it the plans of large expressions
+    are kept on disk, and a new process compiles their texts without making them again.
     """
 
     name: str

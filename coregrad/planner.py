@@ -11,10 +11,10 @@ import gc
 import math
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
-from coregrad import config, dtypes, plugins
+from coregrad import config, dtypes, plans, plugins
 from coregrad.dtypes import DType
 from coregrad.expression import Expression
 from coregrad.ir import (
@@ -34,39 +34,10 @@ from coregrad.ir import (
 from coregrad.ir.alike import Table, alike
 from coregrad.ir.graph import Node
 from coregrad.ir.schedule import Task, schedule
+from coregrad.plan import Plan, Step
 
 # A result of fewer bytes gets new memory: to ask who holds the old one would cost more.
 WORTH_ASKING = 1 << 16
-
-
-@dataclass(eq=False)
-class Step:
-    """One launch: what to launch, and where each argument comes from. ``compiled`` is the device's,
-    or for a device of style eager a function of the buffers."""
-
-    name: str
-    grid: int
-    compiled: Any
-    eager: bool
-    operands: list[int]  # slots
-    frees: list[int] = field(default_factory=list)  # slots not needed afterwards
-    work: int = 0
-    moved: int = 0
-
-
-@dataclass(eq=False)
-class Plan:
-    """The compiled form of a structure. Slots: leaves, then blocks of numbers and tables, then
-    temporaries."""
-
-    steps: list[Step]
-    sizes: list[int]  # bytes of each temporary
-    blocks: list[DType]  # dtypes of the blocks of numbers and open constants
-    results: list[int]  # the slot of each root
-    error: int | None  # the slot of the error word
-    donors: dict[int, list[int]]  # results, and leaves whose memory each could take over
-    tables: list[Table]  # of the kernels that serve several places
-    stored: list[Any] = field(default_factory=list)  # the tables in memory; the engine's
 
 
 def compile_expression(
@@ -118,11 +89,16 @@ def _compiled(
                 made[node] = formula.expand(node.arg, src)
             else:
                 made[node] = graph.intern(node.op, src, node.arg, node.dtype, node.shape)
-    targets = split.split(
-        simplify.simplify([made[r] for r in roots]), functools.partial(_sorts, active)
-    )
+    wanted = [made[root] for root in roots]
+    places = {node.arg: i + 1 for i, node in enumerate(expression.checks)}
+    kept = plans.of(active, len(expression.order))
+    key = "" if kept is None else kept.key(wanted, slots, blocks, places)
+    known = None if kept is None else kept.read(key)
+    if known is not None:
+        return known
+    targets = split.split(simplify.simplify(wanted), functools.partial(_sorts, active))
     verify.verify_graph(targets)
-    checks = _check_numbers(expression, targets)
+    checks = {n: places[n.arg] for n in graph.toposort(targets) if n.op is ops.CHECK}
     if config.debug() >= 5:
         _print(graph.show(targets))
     viewed = [_unviewed(t) for t in targets]
@@ -138,7 +114,10 @@ def _compiled(
         task.kernel = shared
     first = len(expression.leaves) + len(blocks)
     tables = [table for _, table in made_alike]
-    return _assemble(tasks, tables, targets, slots, first, blocks, active)
+    plan = _assemble(tasks, tables, targets, slots, first, blocks, active)
+    if kept is not None:
+        kept.write(key, plan)
+    return plan
 
 
 class _Slot:
@@ -169,12 +148,6 @@ def _open_blocks(
             flat = build.reshape(one, (1,) * len(node.shape))
             out[node] = build.expand(flat, node.shape)
     return out
-
-
-def _check_numbers(expression: Expression, targets: Sequence[Node]) -> dict[Node, int]:
-    """The number a kernel reports for each index check: its place in the walk, from 1."""
-    places = {node.arg: i + 1 for i, node in enumerate(expression.checks)}
-    return {n: places[n.arg] for n in graph.toposort(targets) if n.op is ops.CHECK}
 
 
 def _unviewed(node: Node) -> Node:
@@ -252,7 +225,7 @@ def _step(made: kernel.Kernel, operands: list[int], active: plugins.Active) -> S
     if active.hooks.style == "eager":
         run = functools.partial(_run_eagerly, made, active)
         work, moved = _counts(made)
-        return Step(made.name, 1, run, True, operands, work=work, moved=moved)
+        return Step(made.name, 1, None, run, True, operands, work=work, moved=moved)
     program = emit.emit(made, active.backend, active.hooks, limits)
     return _rendered(made, program, operands, active)
 
@@ -269,7 +242,7 @@ def _rendered(
         _print(assembly(program))
     compiled = active.device.compile(program)
     work, moved = _counts(made)
-    return Step(made.name, made.grid, compiled, False, operands, work=work, moved=moved)
+    return Step(made.name, made.grid, program, compiled, False, operands, work=work, moved=moved)
 
 
 def _show_kernel(made: kernel.Kernel) -> None:

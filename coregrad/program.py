@@ -16,7 +16,7 @@ from coregrad.expression import Expression, resolve
 from coregrad.ir.graph import Node
 
 if TYPE_CHECKING:
-    from coregrad.planner import Plan
+    from coregrad.plan import Plan
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 

@@ -49,7 +49,8 @@ class Compiler:
             target.cpu(),
             target.feature_text(),
         )
-        self._binaries = Binaries(folder, "/".join(about))
+        self.version = "/".join(about)
+        self._binaries = Binaries(folder, self.version)
         self.counts = self._binaries.counts
         _offer_library_functions(llvm)
 

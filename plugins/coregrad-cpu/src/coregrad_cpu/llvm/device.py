@@ -125,6 +125,7 @@ class Device:
         self.pool = Pool(self.compiler, self.threads)
         self.arena = Arena()
         self._compiled: dict[str, Compiled] = {}
+        self.fingerprint = f"{self.compiler.version}/{self.threads} threads"
         _at_fork_and_exit(self)
 
     def allocate(self, nbytes: int) -> Buffer:
