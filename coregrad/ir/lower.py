@@ -37,6 +37,7 @@ from coregrad.ir.kernel import (
     Store,
 )
 from coregrad.ir.ops import Op
+from coregrad.ir.pick import Pick, pick
 
 Indices = tuple[Index, ...]
 Request = tuple[Node, Indices, Instr | None]
@@ -592,6 +593,9 @@ def _check(e: Evaluator, node: Node, indices: Indices, gate: Instr | None) -> Vi
 def _reduce(e: Evaluator, node: Node, indices: Indices, gate: Instr | None) -> Visit:
     kind, axes = node.arg
     source = node.src[0]
+    picked = pick(node)
+    if picked is not None:
+        return (yield from _picked(e, picked, indices, gate))
     made, inner = e.reduction(node, kind, source.dtype, [source.shape[a] for a in axes])
     at = _insert(indices, axes, inner)
     if kind == "add":
@@ -600,6 +604,20 @@ def _reduce(e: Evaluator, node: Node, indices: Indices, gate: Instr | None) -> V
     value = yield source, at, gate
     values = (value, e.index(inner[0])) if kind == "argmax" else (value,)
     return e.finish(made, values, node.dtype)
+
+
+def _picked(e: Evaluator, picked: Pick, indices: Indices, gate: Instr | None) -> Visit:
+    """The one element of a sum that is not 0."""
+    axis, length = picked.axis, picked.value.shape[picked.axis]
+    number = yield picked.number, _insert(indices, (axis,), (constant(0),)), gate
+    low, high = e.const(-1, number.dtype), e.const(length, number.dtype)
+    above = e.instr(ops.LT, dtypes.bool_, (low, number))
+    inside = e.both(above, e.instr(ops.LT, dtypes.bool_, (number, high)))
+    position = e.as_index(number, length)[0].assume(0, length - 1)
+    at = _insert(indices, (axis,), (position,))
+    value = yield picked.value, at, e.both(gate, inside)
+    zero = e.const(0, value.dtype)
+    return e.instr(ops.ADD, value.dtype, (e.where(inside, value, zero), zero))
 
 
 def _insert(indices: Indices, axes: Sequence[int], inner: Indices) -> Indices:
@@ -667,7 +685,7 @@ def _summand(
         if node.op in _MOVES:
             at = _moved(node, at)
             node = node.src[0]
-        elif node.op is ops.REDUCE and node.arg[0] == "add":
+        elif node.op is ops.REDUCE and node.arg[0] == "add" and pick(node) is None:
             inner = _more_vars(made, [node.src[0].shape[a] for a in node.arg[1]])
             at = _insert(at, node.arg[1], inner)
             node = node.src[0]

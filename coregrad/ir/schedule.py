@@ -227,7 +227,7 @@ class Scheduler:
 
     def _home(self, node: Node) -> Node:
         """Where the buffer of a reduction should be: after the element-wise ops that only it
-        feeds, which then run as its epilogue."""
+        feeds, which then run as its epilogue. (Behind a last reshape it would be the same one.)"""
         best = node
         while True:
             users = self.consumers.get(node, [])
@@ -240,7 +240,9 @@ class Scheduler:
                 user.op in ops.ELEMENTWISE and all(map(self._light, others))
             ):
                 return best
-            node = best = user
+            node = user
+            if user.op is not ops.RESHAPE or user in self.buffered:
+                best = user
 
     def _light(self, node: Node) -> bool:
         """Whether no reduction would be drawn in with this operand."""

@@ -15,6 +15,7 @@ from coregrad import dtypes
 from coregrad.dtypes import DType
 from coregrad.ir import build, ops, remainders, sort
 from coregrad.ir.graph import Node, intern, toposort
+from coregrad.ir.pick import pick
 
 BLOCK = 4096  # elements that one partial result takes in
 FEW = 1024  # results that are enough to share out among threads
@@ -81,7 +82,7 @@ def _split_reduction(node: Node) -> Node:
     results = math.prod(node.shape)
     if length == 0:
         return build.const(neutral(kind, node.dtype), node.dtype, node.shape)
-    if kind == "argmax":
+    if kind == "argmax" or pick(node) is not None:
         return node
     if length >= 4 * ROWS and length * results >= FAR and not is_product_sum(node):
         if _walks_columns(x, axes):
