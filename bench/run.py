@@ -392,16 +392,16 @@ def _limit_seconds(
         read, written = workload.bytes / 2, workload.bytes / 2
         if workload.flops == 0 and workload.bytes == 0:
             return None
-        return limits.seconds(machine_limits, workload.flops, read, written)
+        return limits.seconds(machine_limits, workload.flops, read, written, workload.cold)
     moved = [o.bytes for o in outcomes.values() if o.bytes is not None]
     if not moved or not moved[0][0]:
         read = written = 0.0
     else:
         read, written = moved[0]
-    return limits.seconds(machine_limits, workload.flops, read, written)
+    return limits.seconds(machine_limits, workload.flops, read, written, workload.cold)
 
 
-NEAR = 0.8  # fraction of the limit from which a row counts as met
+NEAR = 0.8  # fraction of the limit from which a row counts as met, whatever it is compared with
 
 
 def ratios(
@@ -435,11 +435,12 @@ def ratios(
         if made.get(name) and made[name]["target"] is None and least is not None:
             near = statistics.median(outcomes[name].rounds) <= 4 * least
             made[name] |= {"target": 0.7 if near else 0.25}
-    used = statistics.median(faster.rounds) if faster.rounds else None
-    close = least is not None and used is not None and least / used >= NEAR
     for name, ratio in made.items():
         if ratio and ratio["target"] is not None:
-            ratio["met"] = ratio["median"] <= ratio["target"] or (close and name == "best")
+            ours = plain if name == "torch" and not captured else faster
+            used = statistics.median(ours.rounds)
+            ratio["at_limit"] = least is not None and least / used >= NEAR
+            ratio["met"] = ratio["median"] <= ratio["target"] or ratio["at_limit"]
     return {name: ratio for name, ratio in made.items() if ratio}
 
 

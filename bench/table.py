@@ -71,13 +71,17 @@ def _cell(outcome: dict[str, Any] | None) -> str:
 
 
 def verdict(workload: dict[str, Any]) -> str:
-    """One word on our result: met, missed, failed, different, or nothing."""
+    """One word on our result: met, limit (above a target, but as fast as the machine allows),
+    missed, failed, different, or nothing."""
     for name, outcome in workload["columns"].items():
         if name.startswith(OURS) and "error" in outcome:
             return "DIFFERENT" if outcome["error"].startswith("differs") else "FAILED"
-    met = [r["met"] for r in workload["ratios"].values()] + [workload.get("met")]
+    ratios = workload["ratios"].values()
+    met = [r["met"] for r in ratios] + [workload.get("met")]
     if False in met:
         return "missed"
+    if any(r["met"] and r["median"] > r["target"] for r in ratios):
+        return "limit"
     return "met" if True in met else ""
 
 

@@ -47,6 +47,7 @@ class Steady:
     captured: bool = False  # compared with PyTorch by our captured time
     flops: float = 0.0  # of a step; with ``bytes`` they give the machine's limit
     bytes: float | None = None  # that a step must move; None: its inputs and results, 0: unknown
+    cold: bool = False  # whether what it reads cannot stay in a cache, little as it is
     view: Callable[[Array], Array] | None = None  # what of a result is compared
     without: Mapping[str, str] = field(default_factory=dict)  # column -> why it is not run
     slow: Mapping[str, float] = field(default_factory=dict)  # column -> seconds until it is timed

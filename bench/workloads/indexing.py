@@ -39,6 +39,7 @@ operation(
     tinygrad=lambda _, w, i: w[i],
     targets={"torch": 0.5},
     bytes=2.0 * TOKENS * WIDTH * 4,
+    cold=True,  # rows here and there in 154 MB
 )
 operation(
     "embedding_gradient",
