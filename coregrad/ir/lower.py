@@ -616,6 +616,9 @@ def _picked(e: Evaluator, picked: Pick, indices: Indices, gate: Instr | None) ->
     position = e.as_index(number, length)[0].assume(0, length - 1)
     at = _insert(indices, (axis,), (position,))
     value = yield picked.value, at, e.both(gate, inside)
+    if picked.factor is not None:
+        factor = yield picked.factor, at, gate
+        value = e.instr(ops.MUL, value.dtype, (value, factor))
     zero = e.const(0, value.dtype)
     return e.instr(ops.ADD, value.dtype, (e.where(inside, value, zero), zero))
 

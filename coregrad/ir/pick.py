@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from coregrad import dtypes
-from coregrad.ir import build, ops
+from coregrad.ir import ops
 from coregrad.ir.graph import Node
 
 INTEGERS = (dtypes.int32, dtypes.int64)  # in which no count below 2**31 has wrapped
@@ -18,11 +18,13 @@ INTEGERS = (dtypes.int32, dtypes.int64)  # in which no count below 2**31 has wra
 
 @dataclass(frozen=True)
 class Pick:
-    """The element of ``value`` whose number along ``axis`` is ``number``, or 0 if there is none."""
+    """The element of ``value`` whose number along ``axis`` is ``number``, or 0 if there is none,
+    times ``factor``."""
 
     axis: int
     number: Node
     value: Node
+    factor: Node | None = None
 
 
 def pick(node: Node) -> Pick | None:
@@ -38,7 +40,7 @@ def pick(node: Node) -> Pick | None:
         return None
     for count, number in (differs.src, differs.src[::-1]):
         if _counts(count, axis) and _is_repeated(number, axis):
-            return Pick(axis, number, value if factor is None else build.mul(value, factor))
+            return Pick(axis, number, value, factor)
     return None
 
 

@@ -121,6 +121,7 @@ def strided_folds(draw: st.DrawFn) -> tuple[tuple[int, ...], list[tuple[int, int
     return tuple(shape), cuts
 
 
+@settings(deadline=None)
 @given(strided_folds())
 def test_strided_windows_added_back_with_their_borders_cut_off(
     made: tuple[tuple[int, ...], list[tuple[int, int, int, int]]],

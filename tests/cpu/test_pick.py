@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coregrad import Tensor, dtypes, engine
@@ -27,6 +27,7 @@ def put(array: np.ndarray, dtype: dtypes.DType) -> Node:
     return engine.from_host(array, dtype, "cpu")
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.integers(2, 5), min_size=1, max_size=3),
     st.data(),
