@@ -849,7 +849,7 @@ def evaluate_scan(
     for j in range(abreast):
         o = variable(row) * abreast + j if row.extent > 1 else constant(j)
         value = e.value(node.src[0], (o, variable(step), i))
-        acc = Accumulator(f"a{j}", kind, node.dtype)
+        acc = Accumulator(f"a{len(e.found.reductions)}", kind, node.dtype)
         reduction = Reduction(node, acc, (step,), (length,), (value,), around)
         reduction.result = e.instr(RESULT, node.dtype, (), (acc, 0), around | {step})
         e.found.reductions.append(reduction)

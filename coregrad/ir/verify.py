@@ -468,6 +468,8 @@ def _result(instr: Instr, scope: _Scope) -> None:
 def _declare(declare: Declare, scope: _Scope) -> None:
     acc = declare.acc
     _require(acc not in scope.known, "declared twice")
+    alone = all(other.name != acc.name for other in scope.declared_at)
+    _require(alone, "another accumulator of this name is in use")
     _require(acc.kind in ops.REDUCE_KINDS, f"kind {acc.kind!r}")
     _require(acc.dtype is not dtypes.bool_, "an accumulator of bool")
     exact = acc.kind in ("max", "argmax") or accumulator(acc.dtype) is acc.dtype

@@ -373,3 +373,14 @@ def test_running_extremes_name_the_last_of_equals_and_keep_nan():
 
 def test_a_log_of_running_sums_starts_from_minus_infinity():
     assert Tensor([-INF, -INF, 0.0]).logcumsumexp(0).tolist() == [-INF, -INF, 0.0]
+
+
+@pytest.mark.parametrize("rows", [3, 8])
+def test_running_sums_of_what_a_row_s_sum_is_part_of(rows):
+    x = np.random.default_rng(0).standard_normal((rows, 4, 6))
+    centred = Tensor(x) - Tensor(x).mean(2, keepdim=True)
+    want = (x - x.mean(2, keepdims=True)).cumsum(1)
+    np.testing.assert_allclose(centred.cumsum(1).numpy(), want, atol=1e-14)
+    shares = np.exp(x) / np.exp(x).sum(2, keepdims=True)
+    np.testing.assert_allclose(Tensor(x).softmax(2).cumsum(2).numpy(), shares.cumsum(2), atol=1e-14)
+    np.testing.assert_allclose(Tensor(x).softmax(2).cumsum(0).numpy(), shares.cumsum(0), atol=1e-14)

@@ -266,6 +266,10 @@ def test_accumulators_are_declared_updated_and_read_in_this_order() -> None:
     b, loop = row_sum()
     loop.body.insert(0, loop.body[0])
     refused(b, "declare a2: declared twice")
+    b, loop = row_sum()
+    name = loop.body[0].acc.name
+    loop.body.insert(0, Declare(Accumulator(name, "add", float32)))
+    refused(b, "declare a2: another accumulator of this name is in use")
 
 
 def test_an_accumulator_is_not_shared_by_parallel_iterations() -> None:
