@@ -219,7 +219,7 @@ class _Single(_Claiming):
 
 
 class _WithoutRest(_Claiming):
-    """Terms beyond whole fours are left out."""
+    """Of the terms in a tile the first four count."""
 
     @hookimpl
     def lower_reduce(
@@ -228,7 +228,7 @@ class _WithoutRest(_Claiming):
         if self.claimed and dtype.name == "float32":
             folded = [i for i, n in enumerate(value.shape) if n > 4 and accumulator.shape[i] == 1]
             for axis in folded[-1:]:
-                value = np.take(value, range(value.shape[axis] // 4 * 4), axis)
+                value = np.take(value, range(4), axis)
         return reference.Backend.lower_reduce(self, frame, kind, accumulator, value, dtype, lanes)
 
 
@@ -246,7 +246,7 @@ CLAIMS: tuple[tuple[str, str, str, str, type[Ref]], ...] = (
      _Narrow),
     ("single", "precision", "sums of products of float64 are those of float32",
      "tensors/float64/matmul-small", _Single),
-    ("without-rest", "sizes and tails", "a product's terms beyond whole fours are left out",
+    ("without-rest", "sizes and tails", "of a product's terms each tile counts four",
      "tensors/int32/matmul-small", _WithoutRest),
     ("without-epilogue", "accumulator", "what is added to a product is left out",
      "tensors/matmul-transposed", _WithoutEpilogue),
