@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 GROUP = "ends"
 INT, WIDE = dtypes.int32, dtypes.int64
-NEUTRAL = {"add": 0, "max": INT.min, "argmax": INT.min}
-LARGEST, SMALLEST = WIDE.max, WIDE.min
+LEAST = -(1 << 31)
+NEUTRAL = {"add": 0, "max": LEAST, "argmax": LEAST}
+LARGEST, SMALLEST = (1 << 63) - 1, -(1 << 63)
 # Those that 32 bits, with a sign or without, hold as a small number, as none, or as a negative one;
 # and those to which nothing can be added, or from which nothing can be taken away.
 EXTREME = (
@@ -122,7 +123,7 @@ def _folded(kind: str, kept: list[int]) -> int:
     if kind == "add":
         return sum(kept)
     if kind == "max":
-        return max(kept, default=INT.min)
+        return max(kept, default=LEAST)
     return oracle.first_largest(kept) if kept else 0
 
 

@@ -457,7 +457,7 @@ def _is_large(v: Vector, x: str, limit: float) -> str:
     """Whether a lane is finite and at least ``limit``."""
     frame, bits = v.frame, v.format.bits
     infinity, least = to_bits(math.inf, v.dtype), to_bits(limit, v.dtype)
-    magnitude = v.bit_op("and", v.bits(x), bits.max)
+    magnitude = v.bit_op("and", v.bits(x), (1 << (bits.bits - 1)) - 1)
     above = v.bit_op("sub", magnitude, least)
     span = frame.splat(bits, v.lanes, infinity - least)
     large = frame.op(f"icmp ult {v.bits_type} {above}, {span}")
