@@ -41,7 +41,7 @@ BLOCKS = 64  # blocks of numbers that are kept: those of a short loop that runs 
 class Storage:
     """Bytes in a device's memory; given back when nobody holds it."""
 
-    __slots__ = ("__weakref__", "_copies", "_device", "device", "nbytes", "raw")
+    __slots__ = ("__weakref__", "_copies", "_device", "_owner", "device", "nbytes", "raw")
 
     def __init__(self, device: str, nbytes: int):
         self.device = device
@@ -49,6 +49,16 @@ class Storage:
         self._device = plugins.open_device(device).device
         self.raw = self._device.allocate(nbytes) if nbytes else None
         self._copies: dict[str, Storage] | None = None
+        self._owner: Storage | None = None
+
+    @classmethod
+    def part_of(cls, owner: Storage, start: int, nbytes: int) -> Storage:
+        """Bytes of another storage, which stays as long as they do."""
+        made = cls.__new__(cls)
+        made.device, made.nbytes, made._device = owner.device, nbytes, owner._device
+        made.raw = owner._device.part(owner.raw, start, nbytes)  # type: ignore[attr-defined]
+        made._copies, made._owner = None, owner
+        return made
 
     @classmethod
     def taken_from(cls, other: Storage) -> Storage:
@@ -56,7 +66,7 @@ class Storage:
         made = cls.__new__(cls)
         made.device, made.nbytes, made._device = other.device, other.nbytes, other._device
         made.raw, other.raw = other.raw, None
-        made._copies = None
+        made._copies = made._owner = None
         return made
 
     def on(self, device: str) -> Storage:
@@ -78,6 +88,8 @@ class Storage:
         return self._copies[device]
 
     def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if getattr(self, "_owner", None) is not None:
+            return
         if getattr(self, "raw", None) is not None and not is_ending():
             self._device.free(self.raw)  # at the end of the process all memory goes by itself
 
@@ -410,6 +422,8 @@ def _run(
             if storage is None:
                 if slot in donors:
                     storage = take_over(held, slot, donors[slot])
+                elif slot in plan.parts:
+                    storage = _part(plan, held, slot, base, device)
                 else:
                     storage = held[slot] = Storage(device, plan.sizes[slot - base])
             buffers.append(storage.raw)
@@ -423,6 +437,16 @@ def _run(
         root.buffer = build.buffer(storage, root.dtype, root.shape)
     if debug >= 1:
         _print(f"{device}: {len(plan.steps)} kernels for {len(roots)} results")
+
+
+def _part(plan: Plan, held: list[Storage | None], slot: int, base: int, device: str) -> Storage:
+    """The storage of a slot inside another one."""
+    owner, start = plan.parts[slot]
+    whole = held[owner]
+    if whole is None:
+        whole = held[owner] = Storage(device, plan.sizes[owner - base])
+    made = held[slot] = Storage.part_of(whole, start, plan.sizes[slot - base])
+    return made
 
 
 def donations(plan: Plan, spare: frozenset[int]) -> dict[int, int]:

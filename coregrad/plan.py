@@ -43,6 +43,7 @@ class Plan:
     error: int | None  # the slot of the error word
     donors: dict[int, list[int]]  # results, and leaves whose memory each could take over
     tables: list[Table]  # of the kernels that serve several places
+    parts: dict[int, tuple[int, int]]  # slots inside others, and the byte they begin at
     stored: list[Any] = field(default_factory=list)  # the tables in memory; the engine's
 
     @property
@@ -68,6 +69,7 @@ def to_bytes(plan: Plan) -> bytes:
             "error": plan.error,
             "donors": list(plan.donors.items()),
             "tables": [[table.dtype.name, table.numbers] for table in plan.tables],
+            "parts": [[slot, *place] for slot, place in plan.parts.items()],
         }
     ).encode()
 
@@ -88,4 +90,5 @@ def from_bytes(data: bytes, compile_text: Callable[[str], Any]) -> Plan:
         told["error"],
         dict(told["donors"]),
         [Table(tuple(numbers), dtypes.by_name(name)) for name, numbers in told["tables"]],
+        {slot: (owner, start) for slot, owner, start in told["parts"]},
     )

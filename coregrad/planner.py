@@ -10,7 +10,7 @@ import functools
 import gc
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +27,7 @@ from coregrad.ir import (
     legalize,
     loops,
     ops,
+    runs,
     simplify,
     split,
     verify,
@@ -90,22 +91,23 @@ def _compiled(
             else:
                 made[node] = graph.intern(node.op, src, node.arg, node.dtype, node.shape)
     wanted = [made[root] for root in roots]
-    places = {node.arg: i + 1 for i, node in enumerate(expression.checks)}
+    numbers = {node.arg: i + 1 for i, node in enumerate(expression.checks)}
     kept = plans.of(active, len(expression.order))
-    key = "" if kept is None else kept.key(wanted, slots, blocks, places)
+    key = "" if kept is None else kept.key(wanted, slots, blocks, numbers)
     known = None if kept is None else kept.read(key)
     if known is not None:
         return known
-    targets = split.split(simplify.simplify(wanted), functools.partial(_sorts, active))
+    found = runs.Runs() if hasattr(active.device, "part") else None
+    targets = split.split(simplify.simplify(wanted), functools.partial(_sorts, active), found)
+    places = runs.Places() if found is None else found.places()
     verify.verify_graph(targets)
-    checks = {n: places[n.arg] for n in graph.toposort(targets) if n.op is ops.CHECK}
+    checks = {n: numbers[n.arg] for n in graph.toposort(targets) if n.op is ops.CHECK}
     if config.debug() >= 5:
         _print(graph.show(targets))
-    viewed = [_unviewed(t) for t in targets]
+    viewed = [runs.bare(t) for t in targets]
     stored = [t for t in viewed if t.op is not ops.BUFFER and 0 not in t.shape]
-    tasks = schedule(
-        list(dict.fromkeys(stored)), limits, checks, config.get("COREGRAD_FUSION") != "0"
-    )
+    fusion = config.get("COREGRAD_FUSION") != "0"
+    tasks = schedule(list(dict.fromkeys(stored)), limits, checks, fusion, places)
     if config.debug() >= 5:
         for task in tasks:
             _print(f"{task.kernel.name}: {task.outputs} from {task.sources}")
@@ -114,7 +116,7 @@ def _compiled(
         task.kernel = shared
     first = len(expression.leaves) + len(blocks)
     tables = [table for _, table in made_alike]
-    plan = _assemble(tasks, tables, targets, slots, first, blocks, active)
+    plan = _assemble(tasks, tables, targets, slots, first, blocks, places, active)
     if kept is not None:
         kept.write(key, plan)
     return plan
@@ -150,13 +152,6 @@ def _open_blocks(
     return out
 
 
-def _unviewed(node: Node) -> Node:
-    """The node whose buffer this one can simply share."""
-    while node.op is ops.RESHAPE:
-        node = node.src[0]
-    return node
-
-
 def _assemble(
     tasks: Sequence[Task],
     tables: Sequence[Table | None],
@@ -164,6 +159,7 @@ def _assemble(
     slots: dict[Any, int],
     first: int,
     blocks: list[DType],
+    places: runs.Places,
     active: plugins.Active,
 ) -> Plan:
     kept = list(dict.fromkeys(table for table in tables if table is not None))
@@ -171,17 +167,38 @@ def _assemble(
     base = first + len(kept)
     known: dict[kernel.Kernel, Step] = {}
     place: dict[Node, int] = {}
+    run_slots: dict[runs.Run, int] = {}
     sizes: list[int] = []
+    parts: dict[int, tuple[int, int]] = {}
     error: int | None = None
     steps: list[Step] = []
+
+    def new_slot(nbytes: int) -> int:
+        sizes.append(nbytes)
+        return base + len(sizes) - 1
 
     def slot(node: Node) -> int:
         if node.op is ops.BUFFER:
             return slots[node.arg]
         if node not in place:
-            place[node] = base + len(sizes)
-            sizes.append(math.prod(node.shape) * node.dtype.itemsize)
+            nbytes = math.prod(node.shape) * node.dtype.itemsize
+            place[node] = inside(node, nbytes) if node in places.within else new_slot(nbytes)
         return place[node]
+
+    def inside(node: Node, nbytes: int) -> int:
+        outer, start = places.within[node]
+        if isinstance(outer, runs.Run):
+            if outer not in run_slots:
+                run_slots[outer] = new_slot(outer.size * node.dtype.itemsize)
+            whole = run_slots[outer]
+            if nbytes == outer.size * node.dtype.itemsize:
+                return whole
+        else:
+            whole = slot(outer)
+        owner, before = parts.get(whole, (whole, 0))
+        made = new_slot(nbytes)
+        parts[made] = owner, before + start * node.dtype.itemsize
+        return made
 
     for task, table in zip(tasks, tables, strict=True):
         if task.initial is not None:
@@ -193,28 +210,26 @@ def _assemble(
         for param in params:
             if param.role == "error":
                 if error is None:
-                    error = base + len(sizes)
-                    sizes.append(param.dtype.itemsize)
+                    error = new_slot(param.dtype.itemsize)
                 operands.append(error)
             else:
                 operands.append(slot(next(sources if param.role == "in" else outputs)))
         if table is not None:
             operands.append(table_slots[table])
         if task.kernel.sort is not None:
-            operands.append(base + len(sizes))
             program, scratch = _own_sort(task.kernel.sort, active)
-            sizes.append(scratch)
+            operands.append(new_slot(scratch))
             _show_kernel(task.kernel)
             steps.append(_rendered(task.kernel, program, operands, active))
         else:
             if task.kernel not in known:
                 known[task.kernel] = _step(task.kernel, operands, active)
             steps.append(replace(known[task.kernel], operands=operands, frees=[]))
-    results = [slot(_unviewed(t)) if math.prod(t.shape) else -1 for t in targets]
-    _plan_frees(steps, base, {*results, error})
+    results = [slot(runs.bare(t)) if math.prod(t.shape) else -1 for t in targets]
+    _plan_frees(steps, base, {*results, error}, parts)
     leaves = first - len(blocks)
-    donors = {} if error is not None else _donors(tasks, steps, results, leaves, active)
-    return Plan(steps, sizes, blocks, results, error, donors, kept)
+    donors = {} if error is not None else _donors(tasks, steps, results, leaves, parts, active)
+    return Plan(steps, sizes, blocks, results, error, donors, kept, parts)
 
 
 def _step(made: kernel.Kernel, operands: list[int], active: plugins.Active) -> Step:
@@ -273,18 +288,33 @@ def _run_eagerly(made: kernel.Kernel, active: plugins.Active, buffers: Sequence[
     emit.emit(made, active.backend, active.hooks, active.device.limits, buffers)
 
 
-def _plan_frees(steps: Sequence[Step], base: int, kept: set[int | None]) -> None:
+def _plan_frees(
+    steps: Sequence[Step],
+    base: int,
+    kept: set[int | None],
+    parts: Mapping[int, tuple[int, int]],
+) -> None:
     """Let every step name the temporaries that no later step reads."""
     seen: set[int] = set()
     for step in reversed(steps):
-        for slot in step.operands:
+        for slot in _with_owners(step.operands, parts):
             if slot >= base and slot not in kept and slot not in seen:
                 step.frees.append(slot)
             seen.add(slot)
 
 
+def _with_owners(slots: Sequence[int], parts: Mapping[int, tuple[int, int]]) -> list[int]:
+    """The slots, and those that they lie inside."""
+    return [*slots, *(parts[slot][0] for slot in slots if slot in parts)]
+
+
 def _donors(
-    tasks: Sequence[Task], steps: Sequence[Step], results: Sequence[int], leaves: int, active: Any
+    tasks: Sequence[Task],
+    steps: Sequence[Step],
+    results: Sequence[int],
+    leaves: int,
+    parts: Mapping[int, tuple[int, int]],
+    active: Any,
 ) -> dict[int, list[int]]:
     """For each large result the leaves whose memory its kernel could write it to, being the last to
     read them.
@@ -292,7 +322,8 @@ def _donors(
     None where indices are checked: an index out of range must leave everything as it was.
     """
     may_overwrite = getattr(active.device, "may_overwrite", None)
-    last = {slot: number for number, step in enumerate(steps) for slot in step.operands}
+    used = [_with_owners(step.operands, parts) for step in steps]
+    last = {slot: number for number, slots in enumerate(used) for slot in slots}
     out: dict[int, list[int]] = {}
     for number, (task, step) in enumerate(zip(tasks, steps, strict=True)):
         if may_overwrite is None or step.eager or not may_overwrite(step.compiled):
@@ -304,7 +335,7 @@ def _donors(
                 for p in inputs
                 if slots[p] < leaves
                 and last[slots[p]] == number
-                and step.operands.count(slots[p]) == 1
+                and used[number].count(slots[p]) == 1
                 and slots[p] not in results
             ]
             large = param.size * param.dtype.itemsize >= WORTH_ASKING

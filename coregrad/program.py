@@ -36,7 +36,7 @@ class Program:
         self._active = plugins.open_device(device)
         self._base = len(self.leaves) + len(self._blocks)
         self._layout = _Layout(self.plan, self._base)
-        self._arena: list[Storage] | None = None
+        self._arena: dict[int, Storage] | None = None
         self._replay: Any = None
 
     @property
@@ -71,21 +71,35 @@ class Program:
         held += self._blocks
         held += [None] * len(plan.sizes)
         if self._arena is None:
-            self._arena = [Storage(device, size) for size in self._layout.sizes]
-        for slot, place in self._layout.places.items():
-            held[slot] = self._arena[place]
+            self._arena = self._temporaries()
+        for slot, storage in self._arena.items():
+            held[slot] = storage
         donors = engine.donations(plan, spare) if spare else {}
         for slot in self._layout.fresh:
             if slot not in donors:
                 held[slot] = Storage(device, plan.sizes[slot - self._base])
         for slot, leaf in donors.items():
             engine.take_over(held, slot, leaf)
+        for slot in self._layout.parts:
+            held[slot] = self._part(held[plan.parts[slot][0]], slot)
         if plan.error is not None:
             engine.clear_error(plan, held, self._active)
         self._launch(held)
         if plan.error is not None:
             engine.raise_index_errors(plan, held, self.expression, self._active)
         return [self._result(held, slot) for slot in plan.results]
+
+    def _temporaries(self) -> dict[int, Storage]:
+        """The storage of every slot that is the same in all runs."""
+        arena = [Storage(self.device, size) for size in self._layout.sizes]
+        out = {slot: arena[place] for slot, place in self._layout.places.items()}
+        inside = {s: owner for s, (owner, _) in self.plan.parts.items() if owner in out}
+        return out | {slot: self._part(out[owner], slot) for slot, owner in inside.items()}
+
+    def _part(self, owner: Storage | None, slot: int) -> Storage:
+        assert owner is not None
+        size = self.plan.sizes[slot - self._base]
+        return Storage.part_of(owner, self.plan.parts[slot][1], size)
 
     def _result(self, held: Sequence[Storage | None], slot: int) -> Storage:
         found = held[slot] if slot >= 0 else Storage(self.device, 0)
@@ -122,10 +136,12 @@ class _Layout:
         self.sizes: list[int] = []
         self.places: dict[int, int] = {}
         self.fresh: list[int] = []  # slots that results need: never shared
+        self.parts: list[int] = []  # slots inside others that differ from run to run
         kept = {*plan.results, plan.error}
         free: list[int] = []
         for step in plan.steps:
-            for slot in dict.fromkeys(step.operands):
+            owners = [plan.parts[slot][0] if slot in plan.parts else slot for slot in step.operands]
+            for slot in dict.fromkeys(owners):
                 if slot < base or slot in self.places or slot in self.fresh:
                     continue
                 if slot in kept:
@@ -133,6 +149,7 @@ class _Layout:
                 else:
                     self.places[slot] = self._take(free, plan.sizes[slot - base])
             free += [self.places[slot] for slot in step.frees if slot in self.places]
+        self.parts = [slot for slot, (owner, _) in plan.parts.items() if owner not in self.places]
 
     def _take(self, free: list[int], size: int) -> int:
         size = -(-size // ALIGNMENT) * ALIGNMENT

@@ -24,10 +24,9 @@ from coregrad.errors import DTypeError, GradientError, ShapeError, VerifyError
 from coregrad.ir import build, formula, ops
 from coregrad.ir.graph import Node, toposort
 from coregrad.ir.ops import Op
+from coregrad.ir.together import MANY, added_together
 
 VJP: TypeAlias = Callable[[Node, Node, int], Node]
-
-MANY = 4  # blocks of a gradient that one kernel may as well choose among
 
 
 class Rule(Protocol):
@@ -216,12 +215,16 @@ def _fold(g: Node, node: Node, i: int) -> Node:
     return build.window(g, axis, node.src[0].shape[-1], stride, dilation)
 
 
-def _cat(g: Node, node: Node, i: int) -> Node:
+def _cat_gradients(g: Node, node: Node, active: set[Node]) -> Iterator[tuple[int, Node]]:
+    """To each part its block."""
     axis = node.arg
-    start = sum(part.shape[axis] for part in node.src[:i])
     ranges = [(0, n) for n in node.shape]
-    ranges[axis] = (start, start + node.src[i].shape[axis])
-    return build.shrink(g, ranges)
+    end = 0
+    for i, part in enumerate(node.src):
+        start, end = end, end + part.shape[axis]
+        if part in active:
+            ranges[axis] = (start, end)
+            yield i, build.shrink(g, ranges)
 
 
 def _slice(g: Node, node: Node, i: int) -> Node:
@@ -310,7 +313,7 @@ VJPS: dict[Op, VJP | None] = {
     ops.FLIP:       lambda g, node, i: build.flip(g, node.arg),
     ops.WINDOW:     _window,
     ops.FOLD:       _fold,
-    ops.CAT:        _cat,
+    ops.CAT:        None,  # all parts at once: see _shares
     ops.SCAN:       _scan,
     ops.ARGSORT:    None,
     ops.SLICE:      _slice,
@@ -368,9 +371,11 @@ def _total(shares: Sequence[Node]) -> Node:
     """The sum of what a node receives.
 
     Many blocks that lie apart, as from the steps of a recurrent network, are put side by side:
-    padded to full length and added, every one of them would cost as much as all.
+    padded to full length and added, every one of them would cost as much as all. Many sums of one
+    form, as for the weights of such a network, are one sum.
     """
     if len(shares) > MANY:
+        shares = added_together(shares)
         placed = [(share, _placed(share)) for share in shares]
         for axis in dict.fromkeys(place[0] for _, place in placed if place is not None):
             blocks = {share: place[1:] for share, place in placed if place and place[0] == axis}
@@ -434,7 +439,7 @@ def differentiable(node: Node) -> tuple[Node, ...]:
     sources = origins(node)
     if node.op is ops.CUSTOM:  # not its first source, whose own gradient the rule replaces
         sources = node.src[1:]
-    elif node.op is not ops.CALL and not VJPS[node.op]:
+    elif not VJPS[node.op] and node.op not in (ops.CALL, ops.CAT):
         sources = ()
     return tuple(source for source in sources if source.dtype.is_float)
 
@@ -458,6 +463,9 @@ def _shares(g: Node, node: Node, active: set[Node]) -> Iterator[tuple[int, Node]
         return
     if node.op is ops.CALL:
         yield from _call_gradients(g, node, active)
+        return
+    if node.op is ops.CAT:
+        yield from _cat_gradients(g, node, active)
         return
     row = VJPS[node.op]
     if row is None:

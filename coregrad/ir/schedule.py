@@ -20,6 +20,7 @@ from coregrad.ir.groups import keeps_rows, layout, row_limits
 from coregrad.ir.index import Var
 from coregrad.ir.kernel import INDEX, RESULT, Instr, Kernel, Sort
 from coregrad.ir.lower import Evaluation, NeedsBuffer, Plan, Reduction
+from coregrad.ir.runs import Places
 from coregrad.ir.target import Limits
 
 REPEATS = 4  # times a value may be computed again before it gets a buffer
@@ -71,6 +72,7 @@ class Scheduler:
     limits: Limits
     checks: Mapping[Node, int]
     fusion: bool
+    places: Places = field(default_factory=Places)
     buffered: set[Node] = field(default_factory=set)
     consumers: dict[Node, list[Node]] = field(default_factory=dict)
     order: list[Node] = field(default_factory=list)
@@ -83,6 +85,7 @@ class Scheduler:
             for source in node.src:
                 self.consumers.setdefault(source, []).append(node)
         self.buffered = {n for n in self.order if self._always(n)}
+        self.buffered |= {n for n in self.places.buffered if n.op is not ops.BUFFER}
         self.buffered |= {
             self._home(self._summed(n)) for n in self.order if split.is_product_sum(n)
         }
@@ -170,6 +173,8 @@ class Scheduler:
 
     def _settle(self, outputs: list[Node]) -> _Group:
         """Evaluate the group, giving buffers to nodes, until nothing speaks against it."""
+        if outputs[0] in self.places.made_by:
+            return _Group(outputs, Evaluation(sources=self.places.made_by[outputs[0]]))
         while True:
             try:
                 found = self._evaluate(outputs, Plan())
@@ -285,7 +290,7 @@ class Scheduler:
     def _may_join(self, a: _Group, b: _Group) -> bool:
         if a.outputs[0].shape != b.outputs[0].shape:
             return False
-        if any(o.op in _ALONE for o in (*a.outputs, *b.outputs)):
+        if any(o.op in _ALONE or o in self.places.made_by for o in (*a.outputs, *b.outputs)):
             return False
         epilogue = not b.found.reductions and not set(a.outputs).isdisjoint(b.found.sources)
         if not epilogue and any(place.contraction(g.found) for g in (a, b)):
@@ -318,6 +323,8 @@ class Scheduler:
     def _task(self, group: _Group) -> Task:
         if group.outputs[0].op is ops.ARGSORT:
             return self._sort(group)
+        if group.outputs[0] in self.places.made_by:
+            return Task(Kernel("there", (), []), group.outputs, group.found.sources)
         plan = loops.plan(group.found, self.limits)
         found, kernel = self._kernel(group, plan)
         rows = loops.row_caches(found, kernel, row_limits(self.limits))
@@ -354,10 +361,19 @@ _ALONE = frozenset((ops.SCATTER, ops.SCAN, ops.ARGSORT))  # in an order: they sh
 
 
 def schedule(
-    roots: Sequence[Node], limits: Limits, checks: Mapping[Node, int], fusion: bool = True
+    roots: Sequence[Node],
+    limits: Limits,
+    checks: Mapping[Node, int],
+    fusion: bool = True,
+    places: Places | None = None,
 ) -> list[Task]:
-    """The kernels that compute ``roots`` (erased of markers, simplified, split), in order."""
-    return Scheduler(roots, limits, checks, fusion).run()
+    """The kernels that compute ``roots`` (erased of markers, simplified, split), in order.
+
+    Nodes that others make, as ``places`` says, have no kernel.
+    """
+    places = Places() if places is None else places
+    tasks = Scheduler(roots, limits, checks, fusion, places).run()
+    return [task for task in tasks if task.outputs[0] not in places.made_by]
 
 
 # ---- what speaks against fusing ----------------------------------------------------------------

@@ -16,6 +16,7 @@ from coregrad.dtypes import DType
 from coregrad.ir import build, ops, remainders, sort
 from coregrad.ir.graph import Node, intern, toposort
 from coregrad.ir.pick import pick
+from coregrad.ir.runs import Runs, bare
 
 BLOCK = 4096  # elements that one partial result takes in
 FEW = 1024  # results that are enough to share out among threads
@@ -31,10 +32,16 @@ TERMS = 4  # products that a sum needs to be treated as a contraction
 DEPTH = 128  # element-wise ops in a row before the chain is cut
 
 
-def split(roots: Sequence[Node], sorts: Callable[[Node], bool] = lambda _: False) -> list[Node]:
+def split(
+    roots: Sequence[Node],
+    sorts: Callable[[Node], bool] = lambda _: False,
+    runs: Runs | None = None,
+) -> list[Node]:
     """The same values with large reductions, wide concatenations and long chains cut up, and with
-    sorts written out, except those of which ``sorts`` says that the device does them itself."""
+    sorts written out, except those of which ``sorts`` says that the device does them itself.
+    Concatenations whose parts find places in ``runs`` stay whole."""
     done: dict[Node, Node] = {}
+    kept = {bare(root) for root in roots}
     depth: dict[Node, int] = {}
     for node in toposort(roots):
         src = tuple(done[s] for s in node.src)
@@ -48,7 +55,10 @@ def split(roots: Sequence[Node], sorts: Callable[[Node], bool] = lambda _: False
         elif made.op is ops.ARGSORT:
             made = _rows_to_sort(made) if sorts(made) else sort.composed(made)
         elif made.op is ops.CAT and len(src) > PARTS:
-            made = _cat_tree(src, made.arg)
+            whole = runs.whole(made) if runs is not None else None
+            made = whole or _cat_tree(src, made.arg)
+        elif made.op is ops.CONTIGUOUS and runs is not None:
+            runs.row(made)
         elif made.op is ops.SCATTER:
             made = _own_base(made)
         depth[made] = (
@@ -56,11 +66,14 @@ def split(roots: Sequence[Node], sorts: Callable[[Node], bool] = lambda _: False
             if made.op in _CUTS
             else 1 + max((depth[s] for s in made.src if s in depth), default=0)
         )
-        if depth[made] > DEPTH and made.op in ops.ELEMENTWISE:
+        if depth[made] > DEPTH and made.op in ops.ELEMENTWISE and not _is_product(made):
             made = build.contiguous(made)
             depth[made] = 0
+        if runs is not None and node in kept:
+            runs.keep(made)
         done[node] = made
-    return [done[root] for root in roots]
+    made_of = [done[root] for root in roots]
+    return made_of if runs is None else runs.finish(made_of)
 
 
 _CUTS = frozenset(
@@ -226,6 +239,11 @@ def _cat_tree(parts: Sequence[Node], axis: int) -> Node:
         groups = [parts[i : i + PARTS] for i in range(0, len(parts), PARTS)]
         parts = [build.contiguous(build.cat(g, axis)) if len(g) > 1 else g[0] for g in groups]
     return build.cat(parts, axis)
+
+
+def _is_product(node: Node) -> bool:
+    """Whether a node multiplies each with each, which only the sum over it should be made of."""
+    return node.op is ops.MUL and all(s.op is ops.EXPAND for s in node.src)
 
 
 def is_product_sum(node: Node) -> bool:

@@ -136,6 +136,10 @@ class Device:
         """Give a buffer back."""
         self.arena.give(buffer)
 
+    def part(self, buffer: Buffer, start: int, nbytes: int) -> Buffer:
+        """Some bytes of a buffer as a buffer, which is not given back."""
+        return Buffer(buffer.address + start, nbytes, nbytes)
+
     def copy_in(self, buffer: Buffer, data: memoryview) -> None:
         """Copy host bytes to the start of the buffer."""
         if data.nbytes:
