@@ -20,6 +20,7 @@ from coregrad.ir.groups import keeps_rows, layout, row_limits
 from coregrad.ir.index import Var
 from coregrad.ir.kernel import INDEX, RESULT, Instr, Kernel, Sort
 from coregrad.ir.lower import Evaluation, NeedsBuffer, Plan, Reduction
+from coregrad.ir.outline import Outline, Outlines
 from coregrad.ir.runs import Places
 from coregrad.ir.target import Limits
 
@@ -77,6 +78,7 @@ class Scheduler:
     consumers: dict[Node, list[Node]] = field(default_factory=dict)
     order: list[Node] = field(default_factory=list)
     settled: dict[Node, _Group] = field(default_factory=dict)
+    outlines: Outlines = field(default_factory=Outlines)
 
     def run(self) -> list[Task]:
         """The tasks, in an order in which each finds its sources computed."""
@@ -176,16 +178,45 @@ class Scheduler:
         if outputs[0] in self.places.made_by:
             return _Group(outputs, Evaluation(sources=self.places.made_by[outputs[0]]))
         while True:
+            outline = self._outline(outputs)
             try:
-                found = self._evaluate(outputs, Plan())
+                found = self._found(outputs, outline)
             except NeedsBuffer as wanted:
                 self._give_buffer(wanted.node)
                 continue
-            against = objections(found, outputs, self.limits)
+            against = self._objections(found, outputs, outline)
             homes = {self._place_of(n) for n in against} - set(outputs)
             if not homes - self.buffered:
                 return _Group(outputs, found)
             self.buffered |= homes
+
+    def _outline(self, outputs: Sequence[Node]) -> Outline | None:
+        """None where the order of updates matters, which is seldom met twice."""
+        if any(node.op in _ALONE for node in outputs):
+            return None
+        return self.outlines.of(outputs, self.has_buffer, self.checks)
+
+    def _found(self, outputs: Sequence[Node], outline: Outline | None) -> Evaluation:
+        """Evaluate the outputs as one kernel, unless that has been done for others like them."""
+        if outline is None:
+            return self._evaluate(outputs, Plan())
+        found = outline.found()
+        if found is None:
+            try:
+                found = outline.known.found = self._evaluate(outputs, Plan())
+            except NeedsBuffer as wanted:
+                outline.known.wanted = wanted.node
+                raise
+        return found
+
+    def _objections(
+        self, found: Evaluation, outputs: Sequence[Node], outline: Outline | None
+    ) -> set[Node]:
+        if outline is None:
+            return objections(found, outputs, self.limits)
+        if outline.known.against is None:
+            outline.known.against = objections(found, outputs, self.limits)
+        return set(outline.here(outline.known.against))
 
     def _evaluate(self, outputs: Sequence[Node], plan: Plan) -> Evaluation:
         if outputs[0].op is ops.SCATTER:
@@ -308,15 +339,16 @@ class Scheduler:
 
     def _try(self, outputs: list[Node]) -> _Group | None:
         """The group with all these outputs, if nothing speaks against it."""
+        outline = self._outline(outputs)
         try:
-            found = self._evaluate(outputs, Plan())
+            found = self._found(outputs, outline)
         except NeedsBuffer:
             return None
         if any(
             len(found.requests.get(o, ())) > 1 for o in outputs
         ):  # one needs another's other elements
             return None
-        return None if objections(found, outputs, self.limits) else _Group(outputs, found)
+        return None if self._objections(found, outputs, outline) else _Group(outputs, found)
 
     # ---- kernels ---------------------------------------------------------------------------
 
@@ -325,6 +357,16 @@ class Scheduler:
             return self._sort(group)
         if group.outputs[0] in self.places.made_by:
             return Task(Kernel("there", (), []), group.outputs, group.found.sources)
+        outline = self._outline(group.outputs)
+        known = None if outline is None else outline.kernel()
+        if known is not None:
+            return Task(known[0], group.outputs, known[1])
+        task = self._own_task(group)
+        if outline is not None:
+            outline.keep_kernel(task.kernel, task.sources)
+        return task
+
+    def _own_task(self, group: _Group) -> Task:
         plan = loops.plan(group.found, self.limits)
         found, kernel = self._kernel(group, plan)
         rows = loops.row_caches(found, kernel, row_limits(self.limits))
@@ -503,8 +545,12 @@ def _computed_twice(groups: Sequence[_Group], consumers: Mapping[Node, list[Node
     """Costly values that several kernels would each compute for themselves."""
     users: dict[Node, int] = {}
     dear: set[Node] = set()
+    known: dict[int, dict[Instr, int]] = {}  # groups of one outline share their instructions
     for group in groups:
-        cost = costs(group.found.instrs)
+        instrs = group.found.instrs
+        if id(instrs) not in known:
+            known[id(instrs)] = costs(instrs)
+        cost = known[id(instrs)]
         for node, asked in group.found.requests.items():
             if node.op not in ops.ELEMENTWISE or node in group.outputs:
                 continue
