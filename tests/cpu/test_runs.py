@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coregrad import Tensor, dtypes, engine, grad, jit, nn, planner
+from coregrad import Tensor, dtypes, engine, grad, jit, nn, plan, planner
 from coregrad.api.functions import cat, stack
 
 pytest.importorskip("llvmlite")
@@ -263,3 +263,14 @@ def test_a_recurrent_layer_has_the_gradients_of_its_steps_one_by_one(
         parameter.assign(Tensor(start))
         found = float((gradient.numpy() * direction).sum())
         assert found == pytest.approx(slope, rel=0.03, abs=0.03)
+
+
+def test_a_plan_with_parts_is_the_same_from_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "_plans", {})
+    stack(states(Tensor(numbers(16)), 8)).sum().item()
+    plans = [entry.baked for entry in engine._plans.values() if entry.baked.parts]
+    assert plans
+    for made in plans:
+        again = plan.from_bytes(plan.to_bytes(made), lambda text: text)
+        assert again.parts == made.parts
+        assert again.sizes == made.sizes
