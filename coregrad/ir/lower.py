@@ -130,6 +130,7 @@ class Evaluation:
     error_stores: list[Store] = field(default_factory=list)
     reductions: list[Reduction] = field(default_factory=list)
     requests: dict[Node, dict[Indices, Instr]] = field(default_factory=dict)
+    passed: set[Node] = field(default_factory=set)  # sums and views that became part of a sum
     rows: list[Row] = field(default_factory=list)
     running: dict[Accumulator, Store] = field(default_factory=dict)  # inside a reduction's loop
     instrs: list[Instr] = field(default_factory=list)
@@ -685,6 +686,7 @@ def _summand(
     """What a sum adds up. Sums directly inside it, also below movement ops, join it: their
     variables are added to its own, and where a term does not exist it is 0."""
     while not e.buffered(node):
+        e.found.passed.add(node)
         if node.op in _MOVES:
             at = _moved(node, at)
             node = node.src[0]

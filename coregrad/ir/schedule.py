@@ -61,7 +61,7 @@ class _Group:
 
     def is_current(self, buffered: set[Node]) -> bool:
         """Whether no value computed inside has been given a buffer since."""
-        inside = self.found.requests.keys() & buffered
+        inside = (self.found.requests.keys() | self.found.passed) & buffered
         return inside <= set(self.outputs)
 
 
@@ -595,6 +595,11 @@ def _in_order(tasks: Sequence[Task]) -> list[Task]:
         while stack:
             task = stack[-1]
             before = [*task.sources, *([task.initial] if task.initial else [])]
+            for node in before:
+                if node.op is not ops.BUFFER and node not in maker:
+                    raise VerifyError(
+                        f"schedule: {task.kernel.name} reads {node}, which none makes"
+                    )
             missing = [maker[n] for n in before if n in maker and maker[n] not in done]
             missing = [m for m in missing if m is not task]
             if missing and task not in done:
