@@ -15,6 +15,7 @@ from coregrad.ir import ops
 from coregrad.ir.graph import Node, toposort
 from coregrad.ir.kernel import Kernel
 from coregrad.ir.lower import Evaluation, NeedsBuffer
+from coregrad.ir.pick import asked_for
 
 _TELLING = frozenset((ops.CONST, ops.CHECK, ops.NUMBER))  # their heads leave out the argument
 
@@ -93,7 +94,7 @@ class Outlines:
         computed = set(outputs)
 
         def sources(node: Node) -> tuple[Node, ...]:
-            return () if has_buffer(node) and node not in computed else node.src
+            return () if has_buffer(node) and node not in computed else asked_for(node)
 
         nodes = toposort(outputs, sources)
         number = {node: i for i, node in enumerate(nodes)}
@@ -104,6 +105,6 @@ class Outlines:
                 continue
             if node.op in _TELLING:
                 key.append((node.arg, checks.get(node)))
-            key.append((node.head, *[number[s] for s in node.src]))
+            key.append((node.head, *[number[s] for s in asked_for(node)]))
         known = self._known.setdefault(tuple(key), Known(nodes))
         return Outline(known.nodes if nodes == known.nodes else nodes, known)

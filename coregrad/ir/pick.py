@@ -44,6 +44,16 @@ def pick(node: Node) -> Pick | None:
     return None
 
 
+def asked_for(node: Node) -> tuple[Node, ...]:
+    """The nodes whose elements an element of this one is made of: its sources, but of a pick the
+    parts that are left, also where what stood between them has a buffer."""
+    found = pick(node)
+    if found is None:
+        return node.src
+    parts = (found.number, found.value)
+    return parts if found.factor is None else (*parts, found.factor)
+
+
 def _factored(node: Node) -> tuple[Node, Node | None]:
     """A product with a finite constant as the other factor and it: where that is 0 the product is
     0, or -0, which adds nothing either."""
