@@ -95,6 +95,10 @@ class Device(Protocol):
     [rows, length], and scratch memory of that many bytes, at least 1. In each row it writes where
     the ``count`` smallest keys stand, the smallest first and equal ones in their order. None: the
     core writes this one with the hooks, as it does for a device without the method.
+    ``part(buffer, start, nbytes)`` is those bytes of a buffer as a buffer, as long as the whole
+    one is there and never freed by itself: what belongs together is then computed in one place
+    instead of copied there. ``replay``, ``elapsed`` and ``may_overwrite`` are described in
+    docs/authoring.md.
 
     Optional attribute: ``fingerprint``, a str that tells what besides ``limits`` the texts of its
     kernels depend on (the processor, the number of threads). With it the plans of large expressions
