@@ -46,7 +46,7 @@ TRAINED = {**RUNS, "metal-fast-math": ("metal", "core", {"COREGRAD_SIMT_FAST": "
 # Rows that fast-math may break: subnormal numbers, signs of zeros, infinities, the order of sums.
 FAST = (
     *("*/float32/special-*", "*/float32/random", "expressions/*/float32"),
-    *("capabilities/composed/*/float32", "memory/kernel/constants"),
+    *("capabilities/composed/*/float32", "memory/kernel/constants", "sorting/float32/tensor"),
 )
 MISSING = 3  # the exit code of `python -m coregrad_simt` without the compiler it needs
 Made = Callable[[str], "Run"]
