@@ -226,7 +226,7 @@ class Scheduler:
         if outputs[0].op is ops.ARGSORT:
             return lower.evaluate_argsort(outputs[0])
         found = lower.evaluate(outputs, self.has_buffer, plan, self.checks)
-        domain = loops.domain(found) if not plan.domain else ()
+        domain = loops.domain(found)
         if not domain:
             return found
         return lower.evaluate(outputs, self.has_buffer, replace(plan, domain=domain), self.checks)
