@@ -314,7 +314,7 @@ def _lanes_along(found: Evaluation, group: Sequence[int], limits: Limits) -> boo
         for index in loads
     )
     short = all(v.extent < 8 for v in inner)
-    return along < across or (short and along <= 4 * across)
+    return along <= across or (short and along <= 4 * across)
 
 
 def _stride_cost(index: Index, var: Var) -> int:

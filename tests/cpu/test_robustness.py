@@ -131,7 +131,7 @@ def test_work_grows_linearly_with_the_number_of_operations(
 def live_bytes() -> int:
     """Bytes of all buffers that are alive."""
     gc.collect()
-    return sum(s.nbytes for s in gc.get_objects() if isinstance(s, engine.Storage))
+    return sum(s.nbytes for s in gc.get_objects() if type(s) is engine.Storage)
 
 
 def footprint() -> dict[str, int]:
@@ -140,7 +140,7 @@ def footprint() -> dict[str, int]:
         "bytes": live_bytes(),
         "nodes": graph.alive(),
         "plans": len(engine._plans),
-        "tensors": sum(isinstance(o, Tensor) for o in gc.get_objects()),
+        "tensors": sum(type(o) is Tensor for o in gc.get_objects()),
     }
 
 

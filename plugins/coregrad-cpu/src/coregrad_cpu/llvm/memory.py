@@ -33,6 +33,8 @@ def load(
         bits = _load_block(frame, buffer, index, stride, gate, dtype, lanes)
     elif stride is not None and gate is None:
         bits = _load_apart(frame, buffer, index, stride, dtype, lanes)
+    elif stride is not None and gate is not None:
+        bits = _load_mostly(frame, buffer, index, stride, gate, dtype, lanes)
     else:
         bits = _gather(frame, buffer, _spread(frame, index, stride, lanes), gate, dtype, lanes)
     if dtype is not bool_:
@@ -143,6 +145,31 @@ def _load_apart(
         one = frame.op(f"load {element}, ptr {at}, align {dtype.itemsize}")
         bits = frame.op(f"insertelement {kind} {bits}, {element} {one}, i64 {lane}")
     return bits
+
+
+def _load_mostly(
+    frame: Frame,
+    buffer: Param | Array,
+    index: str,
+    stride: int,
+    gate: str,
+    dtype: DType,
+    lanes: int,
+) -> str:
+    """Strided lanes behind a gate, which as a rule is open to all of them: only padding's edges
+    need a gather, which takes several times as long."""
+    kind = vector(stored(dtype), lanes)
+    whole = frame.call(
+        "i1", f"llvm.vector.reduce.and.{mangle('i1', lanes)}", (vector("i1", lanes), gate)
+    )
+    found = frame.entry(f"alloca {kind}", "%lanes")
+    for _ in frame.condition(whole):
+        bits = _load_apart(frame, buffer, index, stride, dtype, lanes)
+        frame.line(f"store {kind} {bits}, ptr {found}")
+    for _ in frame.condition(frame.op(f"xor i1 {whole}, true")):
+        bits = _gather(frame, buffer, _spread(frame, index, stride, lanes), gate, dtype, lanes)
+        frame.line(f"store {kind} {bits}, ptr {found}")
+    return frame.op(f"load {kind}, ptr {found}")
 
 
 def _gather(
