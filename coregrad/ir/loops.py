@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from coregrad.dtypes import from_bits
 from coregrad.ir import ends, lower, ops, place
 from coregrad.ir.graph import Node
 from coregrad.ir.index import Index, Opaque, Quotient, Remainder, Var, variable
@@ -40,6 +41,7 @@ LINE = 16  # elements that a line of a cache holds, for most dtypes
 HALF_PAGE = 2048  # bytes
 PIECES = 4  # of a row that threads share
 UNROLL = 4  # vectors per step of a cheap reduction, to hide the latency of its addition
+PARTS = 16  # of an axis that a kernel chooses between, at most
 PIECE = 8  # the same of columns: two lines of each row more gain nothing, four less cost 15 %
 
 
@@ -76,23 +78,42 @@ def plan(found: Evaluation, limits: Limits) -> Plan:
 
 
 def domain(found: Evaluation) -> tuple[tuple[int, ...], ...]:
-    """Where a sum of products takes indices along an output axis apart by division, the sizes to
-    take every axis apart into; else nothing.
+    """Sizes to take every output axis apart into, where that makes a better kernel; else nothing.
 
-    The heads of an attention stand beside each other in its result, the groups of a convolution in
-    its channels: in loops of their own each is a product of matrices.
+    Where a sum of products takes indices along an axis apart by division (the heads of an attention
+    stand beside each other in its result, the groups of a convolution in its channels), each part
+    is a product of matrices in loops of its own. Where a kernel chooses by an axis' index between
+    parts of one length (a concatenation), the choice is not made for each element.
     """
-    sums = [r for r in found.reductions if r.acc.kind == "add" and r.values[0].op is ops.MUL]
-    if not sums or found.domain:
+    if found.domain:
         return ()
     cuts: dict[Index, set[int]] = {variable(var): set() for var in found.group_vars}
-    for index in _index_uses(found):
-        for atom, _ in index.terms:
-            if isinstance(atom, Quotient | Remainder) and atom.x in cuts:
-                cuts[atom.x].add(atom.divisor)
+    if any(r.acc.kind == "add" and r.values[0].op is ops.MUL for r in found.reductions):
+        for index in _index_uses(found):
+            for atom, _ in index.terms:
+                if isinstance(atom, Quotient | Remainder) and atom.x in cuts:
+                    cuts[atom.x].add(atom.divisor)
+    elif not found.reductions:
+        for var in found.group_vars:
+            cuts[variable(var)] = _part(var, found.instrs)
     if not any(cuts.values()):
         return ()
     return tuple(_cut(var.extent, cuts[variable(var)]) for var in found.group_vars)
+
+
+def _part(var: Var, instrs: Iterable[Instr]) -> set[int]:
+    """The length of equal parts of an axis that comparisons of its index tell apart, if each is
+    worth a loop of its own."""
+    bounds = set()
+    for instr in instrs:
+        if instr.op is ops.LT:
+            low, high = instr.args
+            if low.op is INDEX and high.op is ops.CONST and low.attr.terms == ((var, 1),):
+                bounds.add(from_bits(high.attr, high.dtype) - low.attr.const)
+            elif high.op is INDEX and low.op is ops.CONST and high.attr.terms == ((var, 1),):
+                bounds.add(from_bits(low.attr, low.dtype) + 1 - high.attr.const)
+    length = math.gcd(var.extent, *(int(b) for b in bounds if 0 < b < var.extent))
+    return {length} if length >= LINE * PIECES and length * PARTS >= var.extent > length else set()
 
 
 def _cut(extent: int, divisors: Iterable[int]) -> tuple[int, ...]:

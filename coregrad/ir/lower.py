@@ -207,7 +207,11 @@ class Evaluator:
         return self.instr(ops.AND, dtypes.bool_, (a, b))
 
     def inside(self, index: Index, length: int) -> Instr | None:
-        """The gate ``0 <= index < length``, as far as it is not known to hold."""
+        """The gate ``0 <= index < length``, as far as it is not known to hold; asked of as few
+        variables as tell."""
+        rows = index // length
+        if rows.vars < index.vars:
+            index, length = rows, 1
         low = high = None
         if index.lo < 0:
             low = self.instr(

@@ -48,6 +48,32 @@ def expected(x: Any, steps: int) -> list[Any]:
     return out
 
 
+@settings(max_examples=25, deadline=None)
+@given(
+    lengths=st.lists(st.sampled_from([64, 128, 192, 1, 100]), min_size=2, max_size=6),
+    rows=st.integers(1, 5),
+    axis=st.integers(0, 2),
+    border=st.sampled_from([(0, 0), (64, 0), (128, 64), (3, 61)]),
+    cut=st.sampled_from([0, 64, 7]),
+)
+def test_parts_of_any_lengths_stand_beside_each_other(
+    lengths: list[int], rows: int, axis: int, border: tuple[int, int], cut: int
+) -> None:
+    """Where all lengths have a common divisor, a kernel chooses once for many elements."""
+    shapes = [[rows, 2, 3] for _ in lengths]
+    for shape, length in zip(shapes, lengths, strict=True):
+        shape[axis] = length
+    parts = [numbers(*shape, seed=seed) for seed, shape in enumerate(shapes)]
+    borders = [(0, 0)] * 3
+    borders[axis] = border
+    whole = np.pad(np.concatenate(parts, axis), borders, constant_values=2)
+    want = np.take(whole, range(cut, whole.shape[axis]), axis) * np.float32(3)
+    padding = [side for before, after in borders[::-1] for side in (before, after)]
+    got = cat([Tensor(part) for part in parts], axis).pad(padding, value=2.0)
+    got = got.narrow(axis, cut, want.shape[axis]) * 3
+    np.testing.assert_array_equal(got.numpy(), want)
+
+
 @settings(max_examples=15, deadline=None)
 @given(
     width=st.integers(1, 40),

@@ -7,9 +7,9 @@ import pytest
 from programs import convolution, layer_norm, matmul, relu, softmax, source, spread
 
 from coregrad import dtypes
-from coregrad.ir import build, split
+from coregrad.ir import build, ops, split
 from coregrad.ir.graph import Node
-from coregrad.ir.kernel import Loop, walk
+from coregrad.ir.kernel import Instr, Loop, walk
 from coregrad.ir.schedule import Scheduler, Task, schedule
 from coregrad.ir.target import Limits
 from coregrad.ir.verify import verify_kernel
@@ -107,6 +107,13 @@ def test_heads_that_stand_beside_each_other_in_the_result_are_a_batch_of_product
     assert whole is not None
     sizes = [[v.extent for v in some] for some in (whole.batch, whole.m, whole.n, whole.k)]
     assert sizes == [[12], [128], [64], [128]]
+
+
+def test_parts_of_one_length_are_chosen_between_once_for_each() -> None:
+    (task,) = tasks(build.cat([source(name, 8, 256) for name in "abc"], 1))
+    inner = [s for s in walk(task.kernel.body) if isinstance(s, Loop)][-1]
+    assert inner.var.extent == 256
+    assert not any(isinstance(s, Instr) and s.op is ops.LT for s in inner.body)
 
 
 def test_a_product_computes_no_mean_that_its_operand_is_made_of() -> None:

@@ -464,6 +464,45 @@ def test_a_large_output_is_streamed_and_complete(cpu: Device) -> None:
     np.testing.assert_array_equal(run(cpu, kernel, {"x": values})["o"], values + values)
 
 
+@pytest.mark.parametrize(("width", "streams"), [(4096, True), (4104, False)])
+def test_rows_are_streamed_where_each_begins_with_a_line(
+    cpu: Device, width: int, streams: bool
+) -> None:
+    rows, lanes = (16 << 20) // 4 // 4096 + 1, 16
+    b = Builder()
+    out, x = b.param("o", float32, rows * width, "out"), b.param("x", float32, rows)
+    with b.loop(rows, "grid") as i:
+        scale = b.load(x, i)
+        with b.loop(width, "serial", lanes) as j:
+            b.store(out, i * width + j, b.op("mul", scale, b.cast(b.index(j), float32)))
+    kernel = b.kernel()
+    assert ("!nontemporal" in emit(kernel, BACKEND, HOOKS, cpu.limits)) is streams
+    values = random(float32, rows)
+    got = run(cpu, kernel, {"x": values})["o"].reshape(rows, width)
+    np.testing.assert_array_equal(got, values[:, None] * np.arange(width, dtype=np.float32))
+
+
+@pytest.mark.parametrize("dtype", ALL, ids=lambda d: d.name)
+@pytest.mark.parametrize("stride", [1, -1])
+def test_a_gate_that_all_lanes_share_reads_nothing_where_it_is_closed(
+    cpu: Device, dtype: DType, stride: int
+) -> None:
+    rows, width = 7, 50
+    x, gate = random(dtype, rows * width), np.arange(rows) % 3 == 1
+    for lanes in (1, 8, 16, 64):
+        b = Builder()
+        out = b.param("o", dtype, rows * width, "out")
+        px, pg = b.param("x", dtype, rows * width), b.param("g", bool_, rows)
+        with b.loop(rows, "grid") as i:
+            open_ = b.load(pg, i)
+            with b.loop(width, "serial", lanes) as j:
+                at = i * width + (j if stride > 0 else j * -1 + (width - 1))
+                b.store(out, i * width + j, b.load(px, at, open_))
+        got = run(cpu, b.kernel(), {"x": x, "g": gate})["o"].reshape(rows, width)
+        want = np.where(gate[:, None], x.reshape(rows, width)[:, ::stride], np.zeros(1, x.dtype))
+        assert got.tobytes() == want.tobytes()
+
+
 def test_scratch_memory_belongs_to_one_iteration(cpu: Device) -> None:
     rows, columns = 300, 37
     b = Builder()

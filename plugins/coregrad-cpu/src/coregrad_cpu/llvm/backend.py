@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
+from math import gcd
 from typing import Any
 
-from coregrad.dtypes import DType, float32, float64
+from coregrad.dtypes import DType, float32, float64, int64
 from coregrad.hookspecs import Header, hookimpl
 from coregrad.ir.emit import Emitter
 from coregrad.ir.kernel import Array, Kernel, Param
@@ -245,7 +247,11 @@ def _arithmetic(
 ) -> str:
     """``add``, ``mul``, ``div`` or ``rem``; without flags floats keep IEEE's every rounding."""
     if not dtype.is_float:
-        return frame.op(f"{word} {frame.type(dtype, lanes)} {a}, {b}")
+        value = frame.op(f"{word} {frame.type(dtype, lanes)} {a}, {b}")
+        if dtype is int64 and lanes == 1:
+            together = gcd if word == "add" else operator.mul
+            frame.note_multiple(value, together(frame.multiple(a), frame.multiple(b)))
+        return value
 
     def emit(frame: Frame, a: str, b: str, dtype: DType, lanes: int) -> str:
         return frame.op(f"f{word} {flags}{frame.type(dtype, lanes)} {a}, {b}")

@@ -16,6 +16,7 @@ The builder, for everything that writes IR::
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 
@@ -29,7 +30,8 @@ from coregrad_cpu.llvm import words
 ENTRY = "void @kernel(ptr %args, i64 %chunk0, i64 %chunk1)"
 CHUNK = 64  # a grid loop with lanes is cut at multiples of this many elements
 SMALL = 16384  # instructions of a whole launch that take less time than a few of compiling
-ZERO = "@zero"  # where a gated-off load reads its 0: 64 constant bytes
+ZERO = "@zero"  # where a gated-off load reads its 0
+ZEROS = 64  # bytes that stand there
 
 
 class Frame:
@@ -60,6 +62,7 @@ class Frame:
         self._ends: dict[str, int | str] = {}
         self._products: dict[str, tuple[list[str], int]] = {}
         self._scalars: dict[str, str] = {}
+        self._multiples: dict[str, int] = {}
         self._depths: dict[str, int] = {}  # loops open when a value was made
         self._loops: list[int] = []  # the line before which each open loop begins
         self._ahead: dict[int, list[str]] = {}  # what was put there later
@@ -92,6 +95,14 @@ class Frame:
         if value in self._products:
             lines, at = self._products.pop(value)
             lines[at] = lines[at].replace("= fmul ", "= fmul contract ", 1)
+
+    def multiple(self, value: str) -> int:
+        """A number that an i64 is surely a multiple of; 0 is one of every number."""
+        return abs(int(value)) if _is_number(value) else self._multiples.get(value, 1)
+
+    def note_multiple(self, value: str, of: int) -> None:
+        """Tell what an i64 is a multiple of, for :meth:`multiple`."""
+        self._multiples[value] = of
 
     def charge(self, instructions: float) -> None:
         """Count instructions that the text does not show (a library call, a slow access)."""
@@ -175,6 +186,7 @@ class Frame:
         self.label(head)
         index, following = self.fresh("%i"), self.fresh("%n")
         self.line(f"{index} = phi i64 [ {start}, %{before} ], [ {following}, %{latch} ]")
+        self.note_multiple(index, math.gcd(self.multiple(str(start)), step))
         yield index
         self._loops.pop()
         self.line(f"br label %{latch}")
@@ -240,6 +252,7 @@ class Frame:
         """Chunks are cut at multiples of ``step``, so only the last one has a remainder."""
         if lanes > 1:
             self.step = max(self.step, CHUNK, lanes)
+            self.note_multiple("%chunk0", CHUNK)
         if (resume and self._ends[name] == extent) or extent < lanes:
             self._ends[name] = "%chunk0"
             return
@@ -326,8 +339,8 @@ class Frame:
         return self.op(f"shufflevector {kind} {a}, {kind} {b}, <{len(lanes)} x i32> {mask}")
 
     def zero(self) -> str:
-        """The address of 64 zero bytes."""
-        self.constant_data(f"{ZERO} = internal constant [64 x i8] zeroinitializer, align 64")
+        """The address of :data:`ZEROS` zero bytes."""
+        self.constant_data(f"{ZERO} = internal constant [{ZEROS} x i8] zeroinitializer, align 64")
         return ZERO
 
     def finish(self) -> str:
@@ -369,6 +382,10 @@ class Frame:
         """Streaming stores are weakly ordered: order them before the chunk counts as done."""
         if self.streams:
             yield "  fence seq_cst"
+
+
+def _is_number(value: str) -> bool:
+    return value.removeprefix("-").isdigit()
 
 
 def hints(text: str) -> dict[str, float]:

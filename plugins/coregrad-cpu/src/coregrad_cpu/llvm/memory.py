@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from coregrad.dtypes import DType, bool_
 from coregrad.ir.kernel import Array, Param
-from coregrad_cpu.llvm.frame import Frame
+from coregrad_cpu.llvm.frame import ZEROS, Frame
 from coregrad_cpu.llvm.words import mangle, splat_text, stored, vector
 
 # Outputs from this size on are written past the caches: they would push out what others need.
 # Measured on a CPU with 32 MiB of last-level cache: 20-30 % faster for outputs beyond it, slower
 # for a smaller one that the next kernel reads.
 STREAM_BYTES = 16 << 20
+LINE = 64  # bytes
 
 
 def load(
@@ -115,7 +116,10 @@ def _load_block(
     if backwards:
         index = frame.op(f"sub i64 {index}, {lanes - 1}")
     at = address(frame, buffer, index, dtype, gate is None)
-    if gate is None:
+    shared = frame.scalar(gate) if gate is not None and lanes * dtype.itemsize <= ZEROS else None
+    if shared is not None:  # all lanes or none
+        at = frame.op(f"select i1 {shared}, ptr {at}, ptr {frame.zero()}")
+    if gate is None or shared is not None:
         bits = frame.op(f"load {kind}, ptr {at}, align {dtype.itemsize}")
     else:
         if backwards:
@@ -218,7 +222,7 @@ def _store_block(
         align, how = dtype.itemsize, ""
         if _may_stream(frame, buffer, index, dtype, lanes):
             frame.streams = True
-            align, how = min(64, lanes * dtype.itemsize), ", !nontemporal !0"
+            align, how = min(LINE, lanes * dtype.itemsize), ", !nontemporal !0"
         frame.line(f"store {kind} {value}, ptr {at}, align {align}{how}")
         return
     word = vector(f"i{dtype.bits}", lanes)
@@ -233,18 +237,19 @@ def _store_block(
 
 
 def _may_stream(frame: Frame, buffer: Param | Array, index: str, dtype: DType, lanes: int) -> bool:
-    """A large output written once, in order, by whole aligned vectors.
+    """A large output written once, by whole aligned vectors, which fill a line of the cache or
+    follow each other.
 
-    Buffers start at multiples of 64 bytes and chunks at multiples of 64 elements, so the grid
-    index itself is aligned; any other index would need a proof.
+    Buffers start at multiples of 64 bytes.
     """
+    width = lanes * dtype.itemsize
     return (
         isinstance(buffer, Param)
         and buffer.role == "out"
         and buffer.size * dtype.itemsize >= STREAM_BYTES
-        and index == frame.grid_index
+        and frame.multiple(index) % lanes == 0
         and lanes & (lanes - 1) == 0
-        and lanes * dtype.itemsize >= 16
+        and (width % LINE == 0 or (index == frame.grid_index and width >= 16))
     )
 
 
