@@ -542,9 +542,10 @@ def _half(found: Evaluation, outputs: Sequence[Node]) -> set[Node]:
 
 
 def _computed_twice(groups: Sequence[_Group], consumers: Mapping[Node, list[Node]]) -> set[Node]:
-    """Costly values that several kernels would each compute for themselves."""
+    """Costly values that several kernels would each compute for themselves. What is asked for at
+    a costly index (a checked label's) is no more costly itself: the cheapest request counts."""
     users: dict[Node, int] = {}
-    dear: set[Node] = set()
+    least: dict[Node, int] = {}
     known: dict[int, dict[Instr, int]] = {}  # groups of one outline share their instructions
     for group in groups:
         instrs = group.found.instrs
@@ -555,9 +556,8 @@ def _computed_twice(groups: Sequence[_Group], consumers: Mapping[Node, list[Node
             if node.op not in ops.ELEMENTWISE or node in group.outputs:
                 continue
             users[node] = users.get(node, 0) + 1
-            if max(cost.get(i, 0) for i in asked.values()) >= COSTLY:
-                dear.add(node)
-    twice = {n for n in dear if users[n] > 1}
+            least[node] = min([least.get(node, COSTLY), *(cost.get(i, 0) for i in asked.values())])
+    twice = {n for n in users if users[n] > 1 and least[n] >= COSTLY}
     return {n for n in twice if not any(c in twice for c in consumers.get(n, ()))}
 
 

@@ -95,7 +95,9 @@ def _split_reduction(node: Node) -> Node:
     results = math.prod(node.shape)
     if length == 0:
         return build.const(neutral(kind, node.dtype), node.dtype, node.shape)
-    if kind == "argmax" or pick(node) is not None:
+    if kind == "argmax":
+        return _first_of_largest(node)
+    if pick(node) is not None:
         return node
     if length >= 4 * ROWS and length * results >= FAR and not is_product_sum(node):
         if _walks_columns(x, axes):
@@ -109,6 +111,29 @@ def _split_reduction(node: Node) -> Node:
     if worth or (length >= LONG and kind == "add"):
         return _two_stages(x, kind, axes, max(2, min(512, length // BLOCK)))
     return node
+
+
+def _first_of_largest(node: Node) -> Node:
+    """An argmax of short rows as the first place of their maximum, or of a NaN: two walks over a
+    row that lies in the nearest cache by then, with 32-bit places, which take half the time of
+    one with pairs of a value and a 64-bit place."""
+    (axis,) = node.arg[1]
+    (x,) = node.src
+    length = x.shape[axis]
+    rows = axis == len(x.shape) - 1 and ROWS <= length <= BLOCK and x.dtype.itemsize <= 4
+    if not rows or math.prod(node.shape) < ROWS_ENOUGH:
+        return node
+    kept = (*x.shape[:-1], 1)
+    largest = build.expand(build.reshape(build.reduce("max", x, (axis,)), kept), x.shape)
+    other = build.lt(x, largest)
+    if x.dtype.is_float:
+        other = build.or_(other, build.and_(build.ne(largest, largest), build.eq(x, x)))
+    places = build.mul(build.iota(length, dtypes.int32), build.const(-1, dtypes.int32, (length,)))
+    places = build.expand(build.reshape(places, (*[1] * axis, length)), x.shape)
+    first = build.reduce(
+        "max", build.where(other, build.const_like(places, -length), places), (axis,)
+    )
+    return build.cast(build.neg(first), node.dtype)
 
 
 def _row_blocks(length: int, results: int) -> int:
