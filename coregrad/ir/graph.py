@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 from weakref import ref
 
 from coregrad.dtypes import DType
 from coregrad.ir.ops import OPS, Op
 
 Shape = tuple[int, ...]
+T = TypeVar("T")
 
 
 class Node:
@@ -126,13 +127,16 @@ def forget_sources(node: Node) -> None:
     node.src = ()
 
 
-def toposort(
-    roots: Iterable[Node], sources: Callable[[Node], Iterable[Node]] = lambda n: n.src
-) -> list[Node]:
-    """Every node under ``roots``, sources before users, each once; iterative, linear time."""
-    order: list[Node] = []
-    seen: set[Node] = set()
-    stack: list[tuple[Node, Iterator[Node]]] = []
+def _sources(node: Any) -> Any:
+    return node.src
+
+
+def toposort(roots: Iterable[T], sources: Callable[[T], Iterable[T]] = _sources) -> list[T]:
+    """Every node (or whatever has ``sources``) under ``roots``, sources before users, each once;
+    iterative, linear time."""
+    order: list[T] = []
+    seen: set[T] = set()
+    stack: list[tuple[T, Iterator[T]]] = []
     for root in roots:
         if root in seen:
             continue

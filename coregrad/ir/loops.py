@@ -353,7 +353,7 @@ def _divisor_near(n: int, wanted: int) -> int:
 
 def row_caches(found: Evaluation, kernel: Kernel, limits: Limits) -> tuple[lower.RowCache, ...]:
     """Costly values that the kernel computes twice along a row and could keep in scratch memory."""
-    if not found.reductions or not found.output_vars or found.error_stores or found.running:
+    if not found.reductions or not found.output_vars or found.running:
         return ()
     if any(
         s.lanes > 1 and any(isinstance(t, Loop) for t in s.body)

@@ -757,15 +757,15 @@ def evaluate(
     plan: Plan,
     checks: Mapping[Node, int],
 ) -> Evaluation:
-    """Evaluate outputs of one shape over one set of loop variables."""
+    """Evaluate outputs of one shape, that of the first, over one set of loop variables; and others
+    with an element for each of its rows (or planes), whose shape are the first of its axes."""
     e = Evaluator(buffered, plan, checks, outputs)
     shape = outputs[0].shape
     indices = _output_indices(e.found, shape, plan)
-    size = math.prod(shape)
     for number, node in enumerate(outputs):
-        param = Param(f"out{number}", node.dtype, size, "out")
+        param = Param(f"out{number}", node.dtype, math.prod(node.shape), "out")
         e.found.params.append(param)
-        e.output(node, param, indices)
+        e.output(node, param, indices[: len(node.shape)])
     if e.found.error_stores:
         e.found.params.append(e.error_param())
     return e.found

@@ -128,7 +128,9 @@ def place(found: Evaluation, name: str) -> Kernel:
         gate = store.gate
         assert gate is not None
         scope_of(gate.vars).body.append(store)
-    innermost.body.extend(found.stores)
+    for store in found.stores:
+        whole = store.target.size == found.stores[0].target.size
+        (innermost if whole else scope_of(store.index.vars)).body.append(store)
     for around, loop in reversed(chain):
         around.body.append(loop)
     return Kernel(name, tuple(found.params), root.body)

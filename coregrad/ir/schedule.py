@@ -95,7 +95,7 @@ class Scheduler:
         groups = self._groups()
         while not self._is_settled(groups):
             groups = self._groups()
-        tasks = [self._task(group) for group in self._joined(groups)]
+        tasks = [self._task(group) for group in self._joined(self._with_rows(groups))]
         return _in_order(tasks)
 
     def _is_settled(self, groups: Sequence[_Group]) -> bool:
@@ -295,6 +295,46 @@ class Scheduler:
 
     # ---- sharing kernels -------------------------------------------------------------------
 
+    def _with_rows(self, groups: list[_Group]) -> list[_Group]:
+        """Groups that compute the sums of their rows themselves, for others too: the maximum and
+        the sum that a loss needs of each row are made where its gradient is.
+
+        Left apart, each would walk the rows, and compute their exponentials, again. A device of
+        many threads shares a row out among them, and its kernels have no place for such results.
+        """
+        if not self.fusion or self.limits.threads > 1 or not self.limits.vector_bytes:
+            return groups
+        maker = {node: group for group in groups for node in group.outputs}
+        for group in groups:
+            if maker[group.outputs[0]] is not group:
+                continue
+            rows = dict.fromkeys(maker[n] for n in group.found.sources if n in maker)
+            members = [group, *(r for r in rows if self._is_of_rows(r, group))]
+            if len(members) == 1 or _comes_back(members, maker):
+                continue
+            both = self._try([node for member in members for node in member.outputs])
+            if both is not None:
+                maker.update(dict.fromkeys(both.outputs, both))
+        return list(dict.fromkeys(maker.values()))
+
+    def _is_of_rows(self, sums: _Group, group: _Group) -> bool:
+        """Whether a group's results are sums over the rows (or planes) of what another computes,
+        and both read them."""
+        shape, rows = group.outputs[0].shape, sums.outputs[0].shape
+        length = math.prod(shape[len(rows) :])
+        if length == 1 or shape[: len(rows)] != rows or math.prod(rows) < GRID:
+            return False
+        if any(o.op in _ALONE or o in self.places.made_by for o in (*group.outputs, *sums.outputs)):
+            return False
+        if place.contraction(group.found) or place.contraction(sums.found):
+            return False
+        whole = set(group.found.sources) & set(sums.found.sources)
+        return (
+            any(math.prod(node.shape) == math.prod(shape) for node in whole)
+            and bool(sums.found.reductions)
+            and all(_iterations(r.vars) == length for r in sums.found.reductions)
+        )
+
     def _joined(self, groups: list[_Group]) -> list[_Group]:
         """Groups of one shape that read the same buffers share a kernel, where no order forbids."""
         if not self.fusion:
@@ -302,7 +342,9 @@ class Scheduler:
         rank = {node: i for i, node in enumerate(self.order)}
         joined: list[_Group] = []
         maker: dict[Node, _Group] = {}
-        for when, group in enumerate(sorted(groups, key=lambda g: rank[g.outputs[0]])):
+        for when, group in enumerate(
+            _sources_first(sorted(groups, key=lambda g: rank[g.outputs[0]]))
+        ):
             near = reversed(joined[-NEAR:])
             partner = next(
                 (p for p in near if self._may_join(p, group) and not _between(p, group, maker)),
@@ -576,6 +618,28 @@ def _between(a: _Group, b: _Group, maker: Mapping[Node, _Group]) -> bool:
             seen.add(group)
             stack += _parents(group, maker)
     return False
+
+
+def _comes_back(members: Sequence[_Group], maker: Mapping[Node, _Group]) -> bool:
+    """Whether something outside needs one of these groups and is needed by another, as a short
+    search can tell."""
+    inside = set(members)
+    stack = [g for member in members for g in _parents(member, maker) if g not in inside]
+    seen: set[_Group] = set()
+    while stack:
+        group = stack.pop()
+        if group in inside or len(seen) > SEARCH:
+            return True
+        if group not in seen:
+            seen.add(group)
+            stack += _parents(group, maker)
+    return False
+
+
+def _sources_first(groups: Sequence[_Group]) -> list[_Group]:
+    """The groups in their order, each after those that compute what it reads."""
+    maker = {node: group for group in groups for node in group.outputs}
+    return toposort(groups, lambda group: _parents(group, maker))
 
 
 def _parents(group: _Group, maker: Mapping[Node, _Group]) -> list[_Group]:
