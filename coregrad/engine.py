@@ -242,6 +242,7 @@ def _companions(expression: Expression, roots: Sequence[Node], device: str) -> l
     asked = set(roots)
     no_sum: set[Node] = set()
     no_product: set[Node] = set()
+    apart: set[Node] = set()
     found = []
     for owner in _waiting():
         root = resolve(owner.node)
@@ -250,7 +251,7 @@ def _companions(expression: Expression, roots: Sequence[Node], device: str) -> l
         if root in expression.number:
             wanted = _has_work(root, expression, _is_dear, no_product)
         else:
-            wanted = _shares(root, expression, no_sum)
+            wanted = _shares(root, expression, no_sum, apart)
         if wanted:
             found.append(owner)
     return found
@@ -272,8 +273,9 @@ def _is_dear(node: Node) -> bool:
     return product.op is ops.MUL and all(resolve(f).op is ops.EXPAND for f in product.src)
 
 
-def _shares(root: Node, expression: Expression, barren: set[Node]) -> bool:
-    """Whether a node uses a part of the expression that is worth sharing."""
+def _shares(root: Node, expression: Expression, barren: set[Node], apart: set[Node]) -> bool:
+    """Whether a node uses a part of the expression that is worth sharing; what stands ``apart``
+    from it is kept, or each of the states of a long loop would be walked down to the first."""
     stack, seen = [root], {root}
     while stack:
         node = stack.pop()
@@ -284,9 +286,10 @@ def _shares(root: Node, expression: Expression, barren: set[Node]) -> bool:
             return False
         elif node.op is not ops.BUFFER:
             for source in map(resolve, node.src):
-                if source not in seen:
+                if source not in seen and source not in apart:
                     seen.add(source)
                     stack.append(source)
+    apart |= seen
     return False
 
 

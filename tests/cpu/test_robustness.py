@@ -115,7 +115,15 @@ def _doubled(device: str, n: int) -> None:
     y.detach().realize()
 
 
-@pytest.mark.parametrize("work", [_built, _differentiated, _computed, _doubled])
+def _left_waiting(device: str, n: int) -> None:
+    """Something else is computed while each state of a long loop is still held."""
+    states = [Tensor([0.5], device=device)]
+    for _ in range(n):
+        states.append(states[-1] * 0.5)
+    Tensor([1.0], device=device).exp().realize()
+
+
+@pytest.mark.parametrize("work", [_built, _differentiated, _computed, _doubled, _left_waiting])
 def test_work_grows_linearly_with_the_number_of_operations(
     device: str, work: Callable[[str, int], None]
 ) -> None:
