@@ -5,6 +5,7 @@ Those that a device of style eager can have are seeded in the selftest; these ne
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,17 +17,29 @@ from coregrad_conformance.rows import all_rows
 from coregrad_conformance.target import Target
 from coregrad_cpu.llvm.device import Device, Replay
 
+right_part = Device.part
+
 
 def named(name: str) -> Row:
     return next(row for row in all_rows("standard") if row.id == name)
 
 
-@pytest.mark.parametrize("name", ["may_overwrite", "replay", "sort", "assembly"])
+@pytest.mark.parametrize("name", ["may_overwrite", "replay", "sort", "assembly", "part"])
 def test_a_device_that_offers_less_passes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(Device, name)
     target = Target("cpu")
     for row in all_rows("core"):
-        if row.group in ("optional", "captured") or row.id == "sorting/int32/keys":
+        if row.id == "parts/tensors":
+            continue  # its plans, which are kept, are those of a device that has parts
+        if row.group in ("optional", "parts", "captured") or row.id == "sorting/int32/keys":
+            assert row.run(target).compared > 0, row.id
+
+
+def test_a_device_that_never_had_parts_passes() -> None:
+    target = Target("numpy")
+    assert not hasattr(target.active.device, "part")
+    for row in all_rows("core"):
+        if row.group == "parts":
             assert row.run(target).compared > 0, row.id
 
 
@@ -67,3 +80,19 @@ def test_a_clock_that_cannot_be_right_is_seen(
     monkeypatch.setattr(Device, "elapsed", lambda self: seconds, raising=False)
     with pytest.raises(Failure, match="elapsed"):
         named("optional/elapsed").run(Target("cpu"))
+
+
+def test_a_part_that_takes_its_buffer_along_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Device, "part", _Sharing.part)
+    with pytest.raises(Failure, match="without its part"):
+        named("parts/dropped").run(Target("cpu"))
+
+
+class _Sharing(Device):
+    """Its parts write over their bytes when they go."""
+
+    def part(self, buffer: Any, start: int, nbytes: int) -> Any:
+        made = right_part(self, buffer, start, nbytes)
+        zeros = memoryview(np.zeros(nbytes, np.uint8))
+        weakref.finalize(made, self.copy_in, right_part(self, buffer, start, nbytes), zeros)
+        return made

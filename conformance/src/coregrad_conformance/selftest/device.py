@@ -84,6 +84,10 @@ class Device(memory.ReferenceDevice):
         """See the contract."""
         return self.replays(launches)
 
+    def part(self, buffer: Any, start: int, nbytes: int) -> Any:
+        """See the contract."""
+        return buffer[start : start + nbytes]
+
     def elapsed(self) -> Any:
         """See the contract. There is no clock."""
         return None

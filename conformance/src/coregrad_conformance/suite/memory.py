@@ -463,7 +463,7 @@ def _leak_buffers(target: Target) -> Outcome:
         small = _in(target, data)  # little is written: a simulator may take note of every byte
         _free(target, large, small)
 
-    return _steady(once, rounds=40, allowed=64 * MIB)
+    return steady(once, rounds=40, allowed=64 * MIB)
 
 
 def _leak_launches(target: Target) -> Outcome:
@@ -481,10 +481,10 @@ def _leak_launches(target: Target) -> Outcome:
         target.active.device.synchronize()
         _free(target, source, out)
 
-    return _steady(once, rounds=40, allowed=64 * MIB)
+    return steady(once, rounds=40, allowed=64 * MIB)
 
 
-def _steady(once: Callable[[], None], rounds: int, allowed: int) -> Outcome:
+def steady(once: Callable[[], None], rounds: int, allowed: int) -> Outcome:
     """Run something again and again: this process may not grow.
 
     That sees memory of the host, where most devices keep at least a shadow of theirs.

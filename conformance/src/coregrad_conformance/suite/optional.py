@@ -160,7 +160,7 @@ def _replay(target: Target) -> Outcome:
         (triple, [4, 2], N),
         (triple, [1, 4], N),
     ]
-    run, compared = _replayed(target, launches), 0
+    run, compared = replayed(target, launches), 0
     held = [_Buffers(target, [_data(f"replay {k}"), *_blanks(4)]) for k in range(3)]
     try:
         for k in (0, 1, 0, 2, 1):
@@ -179,10 +179,10 @@ def _apart(target: Target) -> Outcome:
     """Two replays of one kernel with other slots, launched in turn, and one that is dropped."""
     kernel = _line("apart", 11)
     compiled = target.compiled(kernel)
-    forth = _replayed(target, [(compiled, [1, 0], kernel.grid)])
-    back = _replayed(target, [(compiled, [0, 1], kernel.grid)])
+    forth = replayed(target, [(compiled, [1, 0], kernel.grid)])
+    back = replayed(target, [(compiled, [0, 1], kernel.grid)])
     x = _data("apart")
-    buffers, dropped = _Buffers(target, [x, *_blanks(1)]), _replayed(target, [])
+    buffers, dropped = _Buffers(target, [x, *_blanks(1)]), replayed(target, [])
     try:
         dropped([])
         del dropped
@@ -197,7 +197,7 @@ def _apart(target: Target) -> Outcome:
     return Outcome(compared)
 
 
-def _replayed(target: Target, launches: list[Any]) -> Callable[[list[Any]], None]:
+def replayed(target: Target, launches: list[Any]) -> Callable[[list[Any]], None]:
     """The launches as a function of all buffers, by the device's own way if it has one."""
     replay = getattr(target.active.device, "replay", None)
     if replay is not None:

@@ -13,6 +13,7 @@ from coregrad_conformance.selftest.faults import (
     loops,
     memory,
     optional,
+    parts,
     precision,
     sorting,
     special,
@@ -30,6 +31,7 @@ FILES = (
     sorting,
     memory,
     optional,
+    parts,
     conduct,
 )
 
