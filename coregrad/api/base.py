@@ -74,6 +74,13 @@ def join(flags: Sequence[Flag]) -> Flag:
     return None if None in flags else False
 
 
+def require_tensor(name: str, given: object, instead: str) -> None:
+    """DTypeError for what is no tensor: called on the class, as in ``Tensor.cat([a, b])``, a method
+    has a list for its tensor. ``instead`` is what to write."""
+    if not isinstance(given, TensorBase):
+        raise DTypeError(f"{name}: {type(given).__name__} is no tensor; write {instead}")
+
+
 def broadcast_shapes(name: str, *shapes: Shape) -> Shape:
     """The shape that ``shapes`` broadcast to, NumPy's way."""
     rank = max(map(len, shapes))
@@ -621,6 +628,8 @@ class TensorBase:
         >>> (Tensor([1.0]) + 1).realize().tolist()
         [2.0]
         """
+        for tensor in (self, *others):
+            require_tensor("realize", tensor, "coregrad.realize(a, b)")
         if capture.recorder is not None and capture.recorder.is_here():
             return self  # all that is captured is computed in one go
         if not others:

@@ -15,7 +15,7 @@ import numpy as np
 
 from coregrad import dtypes
 from coregrad.api import special
-from coregrad.api.base import TensorBase, broadcast, expand, promote
+from coregrad.api.base import TensorBase, broadcast, expand, promote, require_tensor
 from coregrad.api.casting import Casting
 from coregrad.api.composed import composed
 from coregrad.errors import DTypeError, ShapeError
@@ -845,6 +845,7 @@ class Elementwise(Casting):
         >>> Tensor([1, 2]).where(Tensor([True, False]), 0).tolist()
         [1, 0]
         """
+        require_tensor("where", self, "coregrad.where(condition, a, b)")
         return self._select("where", condition, self, other)
 
     def masked_fill(self, mask: Any, value: Any) -> Self:

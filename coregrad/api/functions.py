@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from coregrad.api.base import broadcast_shapes
+from coregrad.api.base import broadcast_shapes, require_tensor
 from coregrad.api.tensor import Tensor
-from coregrad.errors import ShapeError
+from coregrad.errors import DTypeError, ShapeError
 
 # fmt: off
 full, zeros, ones, empty = Tensor.full, Tensor.zeros, Tensor.ones, Tensor.empty
@@ -98,7 +98,12 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -
 
 
 def _some(name: str, tensors: Sequence[Tensor]) -> list[Tensor]:
-    found = list(tensors)
+    try:
+        found = list(tensors)
+    except TypeError:
+        raise DTypeError(
+            f"{name}: {type(tensors).__name__} is no list; write coregrad.{name}([a, b])"
+        ) from None
     if not found:
         raise ShapeError(f"{name}: no tensors; give at least one")
     for item in found:
@@ -115,6 +120,8 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     >>> where(Tensor([True, False]), 1.0, Tensor([5.0, 6.0])).tolist()
     [1.0, 6.0]
     """
+    if not isinstance(input, Tensor):
+        require_tensor("where", condition, "coregrad.where(Tensor(condition), a, b)")
     if input is None and other is None:
         return condition.nonzero(as_tuple=True)
     if isinstance(input, Tensor):
@@ -142,6 +149,8 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     >>> [t.shape for t in broadcast_tensors(Tensor([[1], [2]]), Tensor([3, 4]))]
     [(2, 2), (2, 2)]
     """
+    for tensor in tensors:
+        require_tensor("broadcast_tensors", tensor, "coregrad.broadcast_tensors(a, b)")
     shape = broadcast_shapes("broadcast_tensors", *(t.shape for t in tensors))
     return tuple(t.expand(shape) for t in tensors)
 
@@ -195,4 +204,5 @@ def realize(*tensors: Tensor) -> None:
     >>> realize(x + 1, x * 2)
     """
     if tensors:
+        require_tensor("realize", tensors[0], "coregrad.realize(a, b)")
         tensors[0].realize(*tensors[1:])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from coregrad import dtypes, engine
 from coregrad.api import host
-from coregrad.api.base import TensorBase, broadcast_shapes, dim_or_axis, promote
+from coregrad.api.base import TensorBase, broadcast_shapes, dim_or_axis, promote, require_tensor
 from coregrad.api.base import expand as expand_node
 from coregrad.api.elementwise import Elementwise
 from coregrad.dtypes import DType
@@ -578,6 +578,7 @@ class Movement(Elementwise):
         >>> Tensor([1, 2]).cat(Tensor([3])).tolist()
         [1, 2, 3]
         """
+        require_tensor("cat", self, "coregrad.cat([a, b])")
         for other in others:
             self._check_device("cat", other)
         axis = self._dim("cat", dim)
@@ -593,6 +594,7 @@ class Movement(Elementwise):
         >>> Tensor([1, 2]).stack(Tensor([3, 4]), dim=1).tolist()
         [[1, 3], [2, 4]]
         """
+        require_tensor("stack", self, "coregrad.stack([a, b])")
         for other in others:
             self._check_device("stack", other)
             if other.shape != self.shape:
@@ -613,6 +615,8 @@ class Movement(Elementwise):
         if indexing not in ("ij", "xy"):
             raise ValueError(f"meshgrid: indexing {indexing!r}; use 'ij' or 'xy'")
         vectors: list[TensorBase] = [self, *others]
+        for vector in vectors:
+            require_tensor("meshgrid", vector, "coregrad.meshgrid(a, b)")
         rank = len(vectors)
         places = list(range(rank))
         if indexing == "xy" and rank > 1:

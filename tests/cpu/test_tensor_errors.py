@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import coregrad as cg
@@ -49,6 +50,17 @@ MISTAKES = {
     "cat of other sizes":            (lambda: cg.cat([matrix(), Tensor.ones(2, 4)]), ShapeError, ["(2, 3)", "(2, 4)"]),
     "cat of nothing":                (lambda: cg.cat([]), ShapeError, ["cat"]),
     "cat of no tensors":             (lambda: cg.cat([1, 2]), TypeError, ["int"]),
+    "cat of the class":              (lambda: Tensor.cat([matrix(), matrix()]), DTypeError, ["cat: list is no tensor; write coregrad.cat([a, b])"]),
+    "stack of the class":            (lambda: Tensor.stack((matrix(), matrix()), dim=1), DTypeError, ["stack: tuple is no tensor; write coregrad.stack([a, b])"]),
+    "meshgrid of the class":         (lambda: Tensor.meshgrid([Tensor(LIST), Tensor(LIST)]), DTypeError, ["meshgrid: list is no tensor; write coregrad.meshgrid(a, b)"]),
+    "realize of the class":          (lambda: Tensor.realize([matrix()]), DTypeError, ["realize: list is no tensor; write coregrad.realize(a, b)"]),
+    "where of the class":            (lambda: Tensor.where(True, matrix(), 0), DTypeError, ["where: bool is no tensor; write coregrad.where(condition, a, b)"]),
+    "cat of an array":               (lambda: Tensor.cat(np.ones(3), matrix()), DTypeError, ["ndarray", "coregrad.cat([a, b])"]),
+    "cat of what is no list":        (lambda: cg.cat(2.0), DTypeError, ["cat: float is no list; write coregrad.cat([a, b])"]),
+    "realize of a list":             (lambda: cg.realize([matrix()]), DTypeError, ["list", "coregrad.realize(a, b)"]),
+    "realize of a list, too":        (lambda: cg.realize(matrix(), [matrix()]), DTypeError, ["list", "coregrad.realize(a, b)"]),
+    "broadcast_tensors of a list":   (lambda: cg.broadcast_tensors([matrix()]), DTypeError, ["list", "coregrad.broadcast_tensors(a, b)"]),
+    "where of numbers only":         (lambda: cg.where(True, 1.0, 2.0), DTypeError, ["bool", "coregrad.where(Tensor(condition), a, b)"]),
     "stack of other shapes":         (lambda: cg.stack([matrix(), Tensor.ones(3)]), ShapeError, ["(2, 3)", "(3,)"]),
     "split into wrong sizes":        (lambda: matrix().split([1, 1], dim=1), ShapeError, ["3", "[1, 1]"]),
     "both dim and axis":             (lambda: matrix().flatten(start_dim=0).unsqueeze(dim=0, axis=0), TypeError, ["dim", "axis"]),
