@@ -268,7 +268,7 @@ def _show_kernel(made: kernel.Kernel) -> None:
 def _counts(made: kernel.Kernel) -> tuple[int, int]:
     """What DEBUG=2 divides by the time: floating-point operations, and bytes of the buffers."""
     moved = sum(p.size * p.dtype.itemsize for p in made.params)
-    return loops.float_operations(made.body) if made.work is None else made.work, moved
+    return loops.float_operations(made) if made.work is None else made.work, moved
 
 
 def _own_sort(wanted: kernel.Sort, active: plugins.Active) -> Any:

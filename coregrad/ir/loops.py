@@ -20,6 +20,7 @@ from coregrad.ir.kernel import (
     INDEX,
     RESULT,
     Allocate,
+    Contraction,
     Declare,
     Instr,
     Kernel,
@@ -551,17 +552,41 @@ def _access(index: Index, var: Var | None, lanes: int) -> float:
     return (1.2 if step is not None and abs(step) < LINE else 1.6) * lanes
 
 
-def float_operations(body: Iterable[Stmt]) -> int:
-    """Arithmetic on floats that one run of the block carries out, each op counted once."""
+def float_operations(kernel: Kernel) -> int:
+    """Arithmetic on floats that one launch carries out, each op counted once.
+
+    What the operands of a contraction are made of counts once for each of their elements, as if
+    they were packed, however often the body goes there: once for each column of a product.
+    """
+    return _operations(kernel.body, 1, _elements(kernel.contraction))
+
+
+def _operations(body: Iterable[Stmt], times: int, most: Mapping[Instr, int]) -> int:
     total = 0
     for stmt in body:
         if isinstance(stmt, Loop):
-            total += stmt.var.extent * float_operations(stmt.body)
+            total += _operations(stmt.body, times * stmt.var.extent, most)
         elif isinstance(stmt, Update):
-            total += stmt.acc.dtype.is_float
-        elif isinstance(stmt, Instr):
-            total += stmt.dtype.is_float and stmt.op in _ARITHMETIC
+            total += times * stmt.acc.dtype.is_float
+        elif isinstance(stmt, Instr) and stmt.dtype.is_float and stmt.op in _ARITHMETIC:
+            total += min(times, most.get(stmt, times))
     return total
+
+
+def _elements(whole: Contraction | None) -> dict[Instr, int]:
+    """How many elements the operand has that an instruction belongs to."""
+    found: dict[Instr, int] = {}
+    if whole is None:
+        return found
+    for operand, own in ((whole.a, whole.m), (whole.b, whole.n)):
+        count = math.prod(var.extent for var in (*whole.batch, *own, *whole.k))
+        stack = [operand]
+        while stack:
+            instr = stack.pop()
+            if instr not in found:
+                found[instr] = count
+                stack += instr.args
+    return found
 
 
 _ARITHMETIC = ops.UNARY_MATH | {ops.ADD, ops.MUL, ops.DIV, ops.MOD, ops.MAX}

@@ -418,7 +418,7 @@ class Scheduler:
                 found, kernel = cached
         laid = layout(kernel, self.limits)
         laid.contraction = kernel.contraction  # a backend may claim it all the same
-        laid.work = loops.float_operations(kernel.body)  # without what fills up tiles
+        laid.work = loops.float_operations(kernel)  # without what fills up tiles
         scatter = group.outputs[0].op is ops.SCATTER
         initial = group.outputs[0].src[0] if scatter else None
         return Task(laid, group.outputs, found.sources, initial)

@@ -1,5 +1,6 @@
 """What is fused with what, and how the kernels look: no device is needed."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,30 @@ def test_matmul_is_a_contraction_with_its_epilogue_and_prologue_inside() -> None
     assert [v.extent for v in whole.n] == [48]
     assert [v.extent for v in whole.k] == [16]
     assert {whole.a.op.name, whole.b.op.name} == {"max", "load"}
+
+
+@pytest.mark.parametrize("limits", [VECTORS, SCALARS])
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_the_operands_of_a_product_count_once_for_each_of_their_elements(
+    limits: Limits, batch: tuple[int, ...]
+) -> None:
+    m, k, n = 20, 30, 70
+    products, size = math.prod(batch), (*batch, m, k)
+    a, b = source("a", *size), source("b", *batch, k, n)
+    left = build.mul(build.exp(a), build.const_like(a, 3))  # two operations
+    (plain,) = tasks(matmul(a, b), limits=limits)
+    (task,) = tasks(build.exp(matmul(left, build.exp(b))), limits=limits)
+    assert plain.kernel.contraction is not None
+    assert task.kernel.contraction is not None
+    assert plain.kernel.work == products * 2 * m * n * k
+    assert task.kernel.work == products * (2 * m * n * k + 2 * m * k + k * n + m * n)
+
+
+def test_other_sums_count_what_their_loops_carry_out() -> None:
+    a = source("a", 20, 30)
+    (task,) = tasks(build.reduce("add", build.exp(a), (1,)))
+    assert task.kernel.contraction is None
+    assert task.kernel.work == 2 * 20 * 30
 
 
 def test_the_gradient_of_a_padded_convolution_is_a_contraction() -> None:
