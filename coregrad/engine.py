@@ -43,21 +43,23 @@ class Storage:
 
     __slots__ = ("__weakref__", "_copies", "_device", "_owner", "device", "nbytes", "raw")
 
-    def __init__(self, device: str, nbytes: int):
-        self.device = device
-        self.nbytes = nbytes
-        self._device = plugins.open_device(device).device
-        self.raw = self._device.allocate(nbytes) if nbytes else None
-        self._copies: dict[str, Storage] | None = None
+    def __init__(self, active: plugins.Active, nbytes: int):
+        self.raw: Any = None  # also if there is no memory left
         self._owner: Storage | None = None
+        self._copies: dict[str, Storage] | None = None
+        self._device = active.device
+        self.device = active.name
+        self.nbytes = nbytes
+        if nbytes:
+            self.raw = active.device.allocate(nbytes)
 
     @classmethod
     def part_of(cls, owner: Storage, start: int, nbytes: int) -> Storage:
         """Bytes of another storage, which stays as long as they do."""
         made = cls.__new__(cls)
         made.device, made.nbytes, made._device = owner.device, nbytes, owner._device
-        made.raw = owner._device.part(owner.raw, start, nbytes)  # type: ignore[attr-defined]
         made._copies, made._owner = None, owner
+        made.raw = owner._device.part(owner.raw, start, nbytes)  # type: ignore[attr-defined]
         return made
 
     @classmethod
@@ -80,7 +82,7 @@ class Storage:
         if self._copies is None:
             self._copies = {}
         if device not in self._copies:
-            made = self._copies[device] = Storage(device, self.nbytes)
+            made = self._copies[device] = Storage(plugins.open_device(device), self.nbytes)
             if self.nbytes:
                 content = bytearray(self.nbytes)
                 self._device.copy_out(self.raw, memoryview(content))
@@ -88,9 +90,7 @@ class Storage:
         return self._copies[device]
 
     def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
-        if getattr(self, "_owner", None) is not None:
-            return
-        if getattr(self, "raw", None) is not None and not is_ending():
+        if self._owner is None and self.raw is not None and not is_ending():
             self._device.free(self.raw)  # at the end of the process all memory goes by itself
 
     def __repr__(self) -> str:
@@ -141,17 +141,20 @@ def watch(owner: Owner) -> None:
             _waiting()
 
 
-def _waiting() -> list[Owner]:
-    """The watched tensors that are alive and not computed yet, each once; others are forgotten."""
+def _waiting() -> list[tuple[Owner, Node]]:
+    """The watched tensors that are alive and not computed yet, each once and with the node to be
+    computed for it; others are forgotten."""
     global _swept
-    waiting: dict[int, tuple[ref[Owner], Owner]] = {}
+    waiting: dict[int, tuple[ref[Owner], Owner, Node]] = {}
     for reference in _owners:
         owner = reference()
-        if owner is not None and resolve(owner.unreported).op is not ops.BUFFER:
-            waiting[id(owner)] = reference, owner
-    _owners[:] = [reference for reference, _ in waiting.values()]
+        if owner is not None:
+            root = resolve(owner.unreported)
+            if root.op is not ops.BUFFER:
+                waiting[id(owner)] = reference, owner, root
+    _owners[:] = [reference for reference, _, _ in waiting.values()]
     _swept = len(_owners)
-    return [owner for _, owner in waiting.values()]
+    return [(owner, root) for _, owner, root in waiting.values()]
 
 
 def realize(nodes: Sequence[Node], device: str) -> None:
@@ -200,7 +203,7 @@ def from_host(array: NDArray[Any], dtype: DType, device: str) -> Node:
         )
     data = np.ascontiguousarray(array, dtype.storage)
     with lock:
-        storage = Storage(device, data.nbytes)
+        storage = Storage(active, data.nbytes)
         if data.nbytes:
             active.device.copy_in(storage.raw, _bytes(data))
     return build.buffer(storage, dtype, array.shape)
@@ -244,8 +247,7 @@ def _companions(expression: Expression, roots: Sequence[Node], device: str) -> l
     no_product: set[Node] = set()
     apart: set[Node] = set()
     found = []
-    for owner in _waiting():
-        root = resolve(owner.node)
+    for owner, root in _waiting():
         if root in asked or owner.device != device:
             continue
         if root in expression.number:
@@ -393,7 +395,7 @@ def _block(expression: Expression, dtype: DType, device: str) -> Storage:
 
 def _in_memory(bits: Sequence[int], dtype: DType, device: str) -> Storage:
     words = np.array(bits, f"uint{dtype.bits}")
-    made = Storage(device, words.nbytes)
+    made = Storage(plugins.open_device(device), words.nbytes)
     made._device.copy_in(made.raw, _bytes(words))
     return made
 
@@ -426,9 +428,9 @@ def _run(
                 if slot in donors:
                     storage = take_over(held, slot, donors[slot])
                 elif slot in plan.parts:
-                    storage = _part(plan, held, slot, base, device)
+                    storage = _part(plan, held, slot, base, active)
                 else:
-                    storage = held[slot] = Storage(device, plan.sizes[slot - base])
+                    storage = held[slot] = Storage(active, plan.sizes[slot - base])
             buffers.append(storage.raw)
         launch(step, buffers, active, debug)
         for slot in step.frees:
@@ -436,18 +438,20 @@ def _run(
     if plan.error is not None:
         raise_index_errors(plan, held, expression, active)
     for root, slot in zip(roots, plan.results, strict=True):
-        storage = held[slot] if slot >= 0 else Storage(device, 0)
+        storage = held[slot] if slot >= 0 else Storage(active, 0)
         root.buffer = build.buffer(storage, root.dtype, root.shape)
     if debug >= 1:
         _print(f"{device}: {len(plan.steps)} kernels for {len(roots)} results")
 
 
-def _part(plan: Plan, held: list[Storage | None], slot: int, base: int, device: str) -> Storage:
+def _part(
+    plan: Plan, held: list[Storage | None], slot: int, base: int, active: plugins.Active
+) -> Storage:
     """The storage of a slot inside another one."""
     owner, start = plan.parts[slot]
     whole = held[owner]
     if whole is None:
-        whole = held[owner] = Storage(device, plan.sizes[owner - base])
+        whole = held[owner] = Storage(active, plan.sizes[owner - base])
     made = held[slot] = Storage.part_of(whole, start, plan.sizes[slot - base])
     return made
 
@@ -495,7 +499,7 @@ def launch(step: Step, buffers: list[Any], active: plugins.Active, debug: int) -
 def clear_error(plan: Plan, held: list[Storage | None], active: plugins.Active) -> None:
     """Give a plan that checks indices an error word, which is 0."""
     assert plan.error is not None
-    word = held[plan.error] = Storage(active.name, 4)
+    word = held[plan.error] = Storage(active, 4)
     active.device.copy_in(word.raw, _bytes(np.zeros(1, np.int32)))
 
 

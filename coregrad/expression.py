@@ -25,6 +25,7 @@ def resolve(node: Node) -> Node:
 
 
 _FREE = frozenset((ops.CONST, ops.IOTA))
+_BARE = _FREE | {ops.BUFFER}
 
 
 def shared(node: Node) -> Node | None:
@@ -36,6 +37,14 @@ def shared(node: Node) -> Node | None:
     while node.op in ops.MARKERS and node.src:
         node = node.src[0]
     return node if node.op in _FREE else None
+
+
+def standing(node: Node) -> Node:
+    """What an expression takes for a source: the constant or count that it is, or its value."""
+    inner = node
+    while inner.op in ops.MARKERS and inner.src:
+        inner = inner.src[0]
+    return inner if inner.op in _BARE else resolve(node)
 
 
 _SPECIAL = frozenset((ops.BUFFER, ops.CONST, ops.NUMBER, ops.CHECK, ops.COPY, ops.CAT))
@@ -67,21 +76,19 @@ class Expression:
         special, markers = _SPECIAL, ops.MARKERS
         stack = list(roots)
         while stack:
-            node = stack[-1]
+            node = stack.pop()
             if node in number:
-                stack.pop()
                 continue
             found = sources.get(node)
             if found is None and node.src:
                 found = sources[node] = [
-                    s if s.buffer is None and s.op not in markers else shared(s) or resolve(s)
-                    for s in node.src
+                    s if s.buffer is None and s.op not in markers else standing(s) for s in node.src
                 ]
                 missing = [s for s in found if s not in number]
                 if missing:
+                    stack.append(node)
                     stack += missing
                     continue
-            stack.pop()
             number[node] = len(order)
             order.append(node)
             key.append(node.head)

@@ -77,7 +77,7 @@ class Program:
         donors = engine.donations(plan, spare) if spare else {}
         for slot in self._layout.fresh:
             if slot not in donors:
-                held[slot] = Storage(device, plan.sizes[slot - self._base])
+                held[slot] = Storage(self._active, plan.sizes[slot - self._base])
         for slot, leaf in donors.items():
             engine.take_over(held, slot, leaf)
         for slot in self._layout.parts:
@@ -91,7 +91,7 @@ class Program:
 
     def _temporaries(self) -> dict[int, Storage]:
         """The storage of every slot that is the same in all runs."""
-        arena = [Storage(self.device, size) for size in self._layout.sizes]
+        arena = [Storage(self._active, size) for size in self._layout.sizes]
         out = {slot: arena[place] for slot, place in self._layout.places.items()}
         inside = {s: owner for s, (owner, _) in self.plan.parts.items() if owner in out}
         return out | {slot: self._part(out[owner], slot) for slot, owner in inside.items()}
@@ -102,7 +102,7 @@ class Program:
         return Storage.part_of(owner, self.plan.parts[slot][1], size)
 
     def _result(self, held: Sequence[Storage | None], slot: int) -> Storage:
-        found = held[slot] if slot >= 0 else Storage(self.device, 0)
+        found = held[slot] if slot >= 0 else Storage(self._active, 0)
         assert found is not None
         return found
 

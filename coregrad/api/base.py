@@ -313,17 +313,20 @@ class TensorBase:
         if capture.recorder is not None:
             capture.recorder.read(self)
         node = self._node
-        if node.buffer is not None and shared(node) is None:
-            node = self._settled(node, node.buffer)
-        return node
+        return node if node.buffer is None else self._settled(node, node.buffer)
 
     @property
     def unreported(self) -> Node:
         """:attr:`node`, without telling a capture of a use."""
-        return self.node if capture.recorder is None else self._node
+        node = self._node
+        if node.buffer is None or capture.recorder is not None:
+            return node
+        return self._settled(node, node.buffer)
 
     def _settled(self, node: Node, buffer: Node) -> Node:
         """A computed value that has no history lets go of the graph that computed it."""
+        if shared(node) is not None:
+            return node
         if self._requires_grad is False:
             self._node = buffer
         elif node.op is ops.LEAF:

@@ -26,7 +26,7 @@ LARGER = 2  # times a size: a free block that large is used before the system is
 KEEP_SHARE = 4  # one part in four of the machine's memory
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Buffer:
     """A block of host memory: ``address`` is 0 once it was freed."""
 
@@ -58,21 +58,22 @@ class Arena:
         with self._lock:
             if self._returned:
                 self._collect()
-            found = size if self._free.get(size) else self._larger(size)
-            if found:
-                self.kept -= found
-                return Buffer(self._free[found].pop(), nbytes, found)
+            free = self._free.get(size)
+            if not free and size >= SLAB:
+                size, free = self._larger(size)
+            if free:
+                self.kept -= size
+                return Buffer(free.pop(), nbytes, size)
             address = self._cut(size) if size < SLAB else self._map(size)
         return Buffer(address, nbytes, size)
 
-    def _larger(self, size: int) -> int:
-        """A larger size of which a block is free, and serves a large one just as well. A step of
-        training, whose tensors have a dozen sizes, then needs little more memory than it uses at a
-        time. 0 for none."""
-        if size < SLAB:
-            return 0
+    def _larger(self, size: int) -> tuple[int, list[int]]:
+        """A larger size of which blocks are free, which serve a large one just as well, and these.
+        A step of training, whose tensors have a dozen sizes, then needs little more memory than it
+        uses at a time. The size itself and no blocks where there are none."""
         larger = (s for s, free in self._free.items() if free and size < s <= LARGER * size)
-        return min(larger, default=0)
+        found = min(larger, default=size)
+        return found, self._free.get(found, [])
 
     def give(self, buffer: Buffer) -> None:
         """Keep a block for reuse.
@@ -80,10 +81,11 @@ class Arena:
         The garbage collector may call this in the middle of any other method here, so it never
         waits for the lock: a block that cannot be filed at once is left for the next call.
         """
-        if not buffer.address:
+        address = buffer.address
+        if not address:
             raise VerifyError("free: the buffer was freed before")
-        self._returned.append((buffer.size, buffer.address))
         buffer.address = 0
+        self._returned.append((buffer.size, address))
         if self._lock.acquire(blocking=False):
             try:
                 self._collect()
@@ -92,9 +94,12 @@ class Arena:
 
     def _collect(self) -> None:
         """File the blocks that came back; the lock is held."""
-        while self._returned:
-            size, address = self._returned.popleft()
-            self._free.setdefault(size, []).append(address)
+        returned, free = self._returned, self._free
+        while returned:
+            size, address = returned.popleft()
+            if size not in free:
+                free[size] = []
+            free[size].append(address)
             self.kept += size
         if self.kept > self.total // KEEP_SHARE:
             self._release()
