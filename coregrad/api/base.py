@@ -291,7 +291,8 @@ class TensorBase:
 
     def _check_value(self, name: str, node: Node) -> None:
         """In-place methods keep dtype and shape."""
-        if node.shape == self.shape and node.dtype is self.dtype:
+        own = self._node
+        if node.shape == own.shape and node.dtype is own.dtype:
             return
         raise (ShapeError if node.shape != self.shape else DTypeError)(
             f"{name}: the new value is {node.dtype.name}{list(node.shape)}, the tensor "
@@ -725,10 +726,11 @@ class TensorBase:
         other = value if isinstance(value, TensorBase) else self._given("assign", value)
         self._check_name("assign")
         self._check_device("assign", other)
-        self._check_value("assign", other.node)
+        node = other.node
+        self._check_value("assign", node)
         if engine.resolve(self.node).op is ops.BUFFER:  # computed since the last update
             self._links = 0
-        self._node = self._as_leaf(other.node)
+        self._node = self._as_leaf(node)
         self._count_link()
         return self
 

@@ -24,6 +24,7 @@ PLAIN = (int, bool, str, type(None))  # arguments that formulas may differ by
 
 _Made = list[tuple[formula.Formula, tuple[int, ...]]]
 _traced: dict[tuple[Any, ...], tuple[_Made, bool] | None] = {}
+_UNKNOWN: Any = object()
 
 
 def composed(function: F) -> F:
@@ -58,11 +59,11 @@ def composed(function: F) -> F:
             else:
                 return function(*args, **kwargs)
         full = tuple(key)
-        if full not in _traced:
-            _traced[full] = _trace(function, args, kwargs, tensors)
+        made = _traced.get(full, _UNKNOWN)
+        if made is _UNKNOWN:
+            made = _traced[full] = _trace(function, args, kwargs, tensors)
             if len(_traced) > FORMULAS:
                 del _traced[next(iter(_traced))]
-        made = _traced[full]
         return function(*args, **kwargs) if made is None else _called(*made, tensors)
 
     return cast(F, shorthand)

@@ -902,6 +902,7 @@ class Elementwise(Casting):
 
     # ---- activations -------------------------------------------------------------------------
 
+    @composed
     def relu(self) -> Self:
         """``max(x, 0)``; NaN stays, the gradient at 0 is 0.
 

@@ -14,15 +14,17 @@ from coregrad.api.base import LeafTag, TensorBase
 from coregrad.api.grad_mode import enable_grad
 from coregrad.errors import DeviceError, DTypeError, GradientError, ShapeError
 from coregrad.ir import autodiff, build, ops
-from coregrad.ir.graph import Node, toposort
+from coregrad.ir.graph import Node
 
 
 def backward(root: TensorBase, gradient: Any = None, create_graph: bool = False) -> None:
     """Give every leaf under ``root`` that takes one its gradient, added to the one it has."""
     node = root.node
     seed = _seed("backward", root, gradient)
-    takers = _takers(node)
-    found = autodiff.gradients(node, seed, [leaf for leaves in takers.values() for leaf in leaves])
+    tape = autodiff.Tape([node])
+    takers = _takers(tape)
+    wanted = [leaf for leaves in takers.values() for leaf in leaves]
+    found = autodiff.gradients(node, seed, wanted, tape)
     for owner, leaves in takers.items():
         total = _total([found[leaf] for leaf in leaves if leaf in found])
         if total is None:
@@ -51,20 +53,11 @@ def _seed(name: str, root: TensorBase, gradient: Any) -> Node:
     return given.node
 
 
-def _sources(node: Node) -> Sequence[Node]:
-    """Where a gradient may pass on to."""
-    return autodiff.differentiable(node)
-
-
-def _leaves(roots: Sequence[Node]) -> list[Node]:
-    return [n for n in toposort(roots, _sources) if n.op is ops.LEAF and n.dtype.is_float]
-
-
-def _takers(root: Node) -> dict[TensorBase, list[Node]]:
-    """The live tensors that take a gradient, each with its nodes under ``root``: those that say
-    True, or if there are none, those that do not say False."""
+def _takers(tape: autodiff.Tape) -> dict[TensorBase, list[Node]]:
+    """The live tensors that take a gradient, each with its nodes on the tape: those that say True,
+    or if there are none, those that do not say False."""
     owners: dict[TensorBase, list[Node]] = {}
-    for leaf in _leaves([root]):
+    for leaf in tape.leaves():
         owner = leaf.arg.owner()
         if owner is not None and owner._history is None:
             owners.setdefault(owner, []).append(leaf)
@@ -214,11 +207,12 @@ def _gradient_of(
     seeds = [None] * len(roots) if seeds is None else list(seeds)
     if len(seeds) != len(roots):
         raise GradientError(f"grad: {len(seeds)} grad_outputs for {len(roots)} outputs")
-    nodes = _nodes_of(roots, wanted)
+    tape = autodiff.Tape([root.node for root in roots])
+    nodes = _nodes_of(roots, wanted, tape.leaves())
     totals: list[list[Node]] = [[] for _ in wanted]
     for root, seed in zip(roots, seeds, strict=True):
         every = [n for own in nodes for n in own]
-        found = autodiff.gradients(root.node, _seed("grad", root, seed), every)
+        found = autodiff.gradients(root.node, _seed("grad", root, seed), every, tape)
         for total, own in zip(totals, nodes, strict=True):
             total += [found[n] for n in own if n in found]
     return tuple(
@@ -227,9 +221,10 @@ def _gradient_of(
     )
 
 
-def _nodes_of(roots: Sequence[TensorBase], wanted: Sequence[TensorBase]) -> list[list[Node]]:
-    """The nodes under ``roots`` that are each wanted tensor."""
-    leaves = _leaves([r.node for r in roots])
+def _nodes_of(
+    roots: Sequence[TensorBase], wanted: Sequence[TensorBase], leaves: Sequence[Node]
+) -> list[list[Node]]:
+    """The nodes under ``roots``, whose ``leaves`` these are, that are each wanted tensor."""
     out = []
     for tensor in wanted:
         if any(r.device != tensor.device for r in roots) and not leaves:

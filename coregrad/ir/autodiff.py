@@ -334,36 +334,48 @@ VJPS: dict[Op, VJP | None] = {
 # ---- the walk ----------------------------------------------------------------------------------
 
 
-def gradients(root: Node, seed: Node, wanted: Iterable[Node]) -> dict[Node, Node]:
+class Tape:
+    """The nodes under some roots that a gradient may reach, sources before users."""
+
+    def __init__(self, roots: Iterable[Node]) -> None:
+        self.sources: dict[Node, tuple[Node, ...]] = {}  # of each, where a gradient passes on to
+        self.order = toposort(roots, self._note)
+
+    def _note(self, node: Node) -> tuple[Node, ...]:
+        found = self.sources[node] = _differentiable(node)
+        return found
+
+    def leaves(self) -> list[Node]:
+        """The nodes that are tensors of their own."""
+        return [n for n in self.order if n.op is ops.LEAF and n.dtype.is_float]
+
+
+def gradients(
+    root: Node, seed: Node, wanted: Iterable[Node], tape: Tape | None = None
+) -> dict[Node, Node]:
     """The gradient of ``sum(root * seed)`` for each of ``wanted`` that ``root`` depends on.
 
-    A wanted node that no gradient reaches is missing from the result.
+    A wanted node that no gradient reaches is missing from the result. ``tape`` may be one of more
+    roots than this.
     """
     _check_seed(root, seed)
+    tape = tape or Tape([root])
     targets = set(wanted)
-    sources: dict[Node, tuple[Node, ...]] = {}
-
-    def sources_of(node: Node) -> tuple[Node, ...]:
-        known = sources.get(node)
-        if known is None:
-            known = sources[node] = differentiable(node)
-        return known
-
-    order = toposort([root], sources_of)
     active: set[Node] = set()
-    for node in order:
-        if node in targets or not active.isdisjoint(sources[node]):
+    for node in tape.order:
+        if node in targets or not active.isdisjoint(tape.sources[node]):
             active.add(node)
     received = {root: [seed]}
     found: dict[Node, Node] = {}
-    for node in reversed(order):
+    for node in reversed(tape.order):
         if node not in active or node not in received:
             continue
         g = _total(received.pop(node))
         if node in targets:
             found[node] = g
-        for i, share in _shares(g, node, active):
-            received.setdefault(origins(node)[i], []).append(share)
+        sources = tape.sources[node] if node.op is ops.LEAF else node.src
+        for i, share in _shares(g, node, sources, active):
+            received.setdefault(sources[i], []).append(share)
     return found
 
 
@@ -374,6 +386,8 @@ def _total(shares: Sequence[Node]) -> Node:
     padded to full length and added, every one of them would cost as much as all. Many sums of one
     form, as for the weights of such a network, are one sum.
     """
+    if len(shares) == 1:
+        return shares[0]
     if len(shares) > MANY:
         shares = added_together(shares)
         placed = [(share, _placed(share)) for share in shares]
@@ -432,31 +446,34 @@ def _check_seed(root: Node, seed: Node) -> None:
         )
 
 
-def differentiable(node: Node) -> tuple[Node, ...]:
+_FLAT = {op for op, row in VJPS.items() if row is None} - {ops.CUSTOM, ops.CALL, ops.CAT}
+
+
+def _differentiable(node: Node) -> tuple[Node, ...]:
     """The sources a gradient may pass on to."""
-    if not node.dtype.is_float:
+    op = node.op
+    if op in _FLAT or not node.dtype.is_float:
         return ()
-    sources = origins(node)
-    if node.op is ops.CUSTOM:  # not its first source, whose own gradient the rule replaces
-        sources = node.src[1:]
-    elif not VJPS[node.op] and node.op not in (ops.CALL, ops.CAT):
-        sources = ()
-    return tuple(source for source in sources if source.dtype.is_float)
+    sources = node.src
+    if op is ops.LEAF:
+        sources = _origin(node)
+    elif op is ops.CUSTOM:  # not its first source, whose own gradient the rule replaces
+        sources = sources[1:]
+    return tuple([source for source in sources if source.dtype.is_float])
 
 
-def origins(node: Node) -> tuple[Node, ...]:
-    """The sources of a node. A leaf whose value has been computed stands on a buffer; if its tag
+def _origin(leaf: Node) -> tuple[Node, ...]:
+    """The source of a leaf. One whose value has been computed stands on a buffer; if its tag
     still knows what that was computed from (``tag.history()``), the gradient goes there."""
-    if node.op is ops.LEAF:
-        history = getattr(node.arg, "history", None)
-        computed = history() if history is not None else None
-        if computed is not None:
-            return (computed,)
-    return node.src
+    history = getattr(leaf.arg, "history", None)
+    computed = history() if history is not None else None
+    return leaf.src if computed is None else (computed,)
 
 
-def _shares(g: Node, node: Node, active: set[Node]) -> Iterator[tuple[int, Node]]:
-    """(i, gradient) for each source of ``node`` that a wanted node lies under."""
+def _shares(
+    g: Node, node: Node, sources: Sequence[Node], active: set[Node]
+) -> Iterator[tuple[int, Node]]:
+    """(i, gradient) for each of the ``sources`` of ``node`` that a wanted node lies under."""
     if node.op is ops.CUSTOM:
         pairs = _custom_gradients(g, node)
         yield from ((i, share) for i, share in pairs if node.src[i] in active)
@@ -470,7 +487,7 @@ def _shares(g: Node, node: Node, active: set[Node]) -> Iterator[tuple[int, Node]
     row = VJPS[node.op]
     if row is None:
         return
-    for i, source in enumerate(origins(node)):
+    for i, source in enumerate(sources):
         if source in active and source.dtype.is_float:
             yield i, row(g, node, i)
 

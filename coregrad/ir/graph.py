@@ -75,25 +75,30 @@ def alive() -> int:
     return _swept
 
 
-def _head(op: Op, arg: Any, dtype: DType, shape: Shape) -> int:
-    key = (op, arg, dtype, shape)
-    number = _heads.get(key)
-    if number is None:
-        if len(_heads) >= HEADS:
-            _heads.clear()
-        number = _heads[key] = next(_numbers)
+def _new_head(key: tuple[Any, ...]) -> int:
+    if len(_heads) >= HEADS:
+        _heads.clear()
+    number = _heads[key] = next(_numbers)
     return number
+
+
+def _key(head: int, src: tuple[Node, ...], apart: Any) -> tuple[Any, ...]:
+    """What a node is found by; ``apart`` is its argument where that is not part of the head."""
+    if len(src) == 1:  # nearly all nodes have one source or two: no loop for these
+        return (head, apart, id(src[0]))
+    if len(src) == 2:
+        return (head, apart, id(src[0]), id(src[1]))
+    return (head, apart, *map(id, src))
 
 
 def intern(op: Op, src: tuple[Node, ...], arg: Any, dtype: DType, shape: Shape) -> Node:
     """The node with these fields. Sources are compared by identity, ``arg`` by equality."""
-    key: tuple[Any, ...]
-    if op in _ARGUMENT_APART:
-        head = _head(op, None, dtype, shape)
-        key = (head, arg, *map(id, src))
-    else:
-        head = _head(op, arg, dtype, shape)
-        key = (head, *map(id, src))
+    apart, within = (arg, None) if op in _ARGUMENT_APART else (None, arg)
+    kind = (op, within, dtype, shape)
+    head = _heads.get(kind)
+    if head is None:
+        head = _new_head(kind)
+    key = _key(head, src, apart)
     entry = _interned.get(key)
     if entry is not None:
         found = entry()
@@ -122,8 +127,8 @@ def forget_sources(node: Node) -> None:
 
     It leaves the table too: a key names sources by identity, and theirs may be another node's soon.
     """
-    argument = (node.arg,) if node.op in _ARGUMENT_APART else ()
-    _interned.pop((node.head, *argument, *map(id, node.src)), None)
+    apart = node.arg if node.op in _ARGUMENT_APART else None
+    _interned.pop(_key(node.head, node.src, apart), None)
     node.src = ()
 
 
