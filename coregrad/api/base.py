@@ -724,11 +724,13 @@ class TensorBase:
         ([10.0, 20.0], [1.0, 2.0])
         """
         other = value if isinstance(value, TensorBase) else self._given("assign", value)
-        self._check_name("assign")
-        self._check_device("assign", other)
-        node = other.node
-        self._check_value("assign", node)
-        if engine.resolve(self.node).op is ops.BUFFER:  # computed since the last update
+        if self._is_data or other.device != self.device:
+            self._check_name("assign")
+            self._check_device("assign", other)
+        node, own = other.node, self.node
+        if node.shape != own.shape or node.dtype is not own.dtype:
+            self._check_value("assign", node)
+        if engine.resolve(own).op is ops.BUFFER:  # computed since the last update
             self._links = 0
         self._node = self._as_leaf(node)
         self._count_link()

@@ -59,7 +59,7 @@ def composed(function: F) -> F:
             else:
                 return function(*args, **kwargs)
         full = tuple(key)
-        made = _traced.get(full, _UNKNOWN)
+        made: tuple[_Made, bool] | None = _traced.get(full, _UNKNOWN)
         if made is _UNKNOWN:
             made = _traced[full] = _trace(function, args, kwargs, tensors)
             if len(_traced) > FORMULAS:

@@ -709,6 +709,7 @@ class Elementwise(Casting):
         """
         return self._float_unary(special.erfc)
 
+    @composed
     def abs(self) -> Self:
         """Magnitude; the gradient at 0 is 0.
 

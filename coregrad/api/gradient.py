@@ -13,7 +13,7 @@ from typing import Any
 from coregrad.api.base import LeafTag, TensorBase
 from coregrad.api.grad_mode import enable_grad
 from coregrad.errors import DeviceError, DTypeError, GradientError, ShapeError
-from coregrad.ir import autodiff, build, ops
+from coregrad.ir import autodiff, build
 from coregrad.ir.graph import Node
 
 

@@ -39,9 +39,12 @@ class Node:
 
 
 _interned: dict[tuple[Any, ...], ref[Node]] = {}
-# What these nodes' arguments hold on to (memory, tensors) must go when the node goes; the keys of
-# others may stay until the next sweep.
-_OWN = frozenset((OPS["buffer"], OPS["leaf"], OPS["custom"], OPS["contiguous"]))
+# Arguments that are compared by identity: the keys of these nodes name them as they name sources,
+# and hold on to neither.
+_BY_IDENTITY = frozenset((OPS["buffer"], OPS["leaf"]))
+# What the arguments of these hold on to (tensors) must go when the node goes; the keys of others
+# may stay until the next sweep.
+_OWN = frozenset((OPS["custom"], OPS["contiguous"]))
 # Not part of the head.
 _ARGUMENT_APART = _OWN | {OPS[name] for name in ("const", "check", "copy", "number")}
 _heads: dict[tuple[Any, ...], int] = {}
@@ -83,7 +86,7 @@ def _new_head(key: tuple[Any, ...]) -> int:
 
 
 def _key(head: int, src: tuple[Node, ...], apart: Any) -> tuple[Any, ...]:
-    """What a node is found by; ``apart`` is its argument where that is not part of the head."""
+    """What a node is found by; ``apart`` stands for an argument that is not part of the head."""
     if len(src) == 1:  # nearly all nodes have one source or two: no loop for these
         return (head, apart, id(src[0]))
     if len(src) == 2:
@@ -92,8 +95,15 @@ def _key(head: int, src: tuple[Node, ...], apart: Any) -> tuple[Any, ...]:
 
 
 def intern(op: Op, src: tuple[Node, ...], arg: Any, dtype: DType, shape: Shape) -> Node:
-    """The node with these fields. Sources are compared by identity, ``arg`` by equality."""
-    apart, within = (arg, None) if op in _ARGUMENT_APART else (None, arg)
+    """The node with these fields. Sources are compared by identity, ``arg`` by equality (that of
+    a buffer or leaf by identity, too)."""
+    apart = within = None
+    if op in _BY_IDENTITY:
+        apart = id(arg)
+    elif op in _ARGUMENT_APART:
+        apart = arg
+    else:
+        within = arg
     kind = (op, within, dtype, shape)
     head = _heads.get(kind)
     if head is None:
@@ -123,12 +133,11 @@ def intern(op: Op, src: tuple[Node, ...], arg: Any, dtype: DType, shape: Shape) 
 
 
 def forget_sources(node: Node) -> None:
-    """Let a computed node go of what it was computed from.
+    """Let a computed node without an argument go of what it was computed from.
 
     It leaves the table too: a key names sources by identity, and theirs may be another node's soon.
     """
-    apart = node.arg if node.op in _ARGUMENT_APART else None
-    _interned.pop(_key(node.head, node.src, apart), None)
+    _interned.pop(_key(node.head, node.src, None), None)
     node.src = ()
 
 
