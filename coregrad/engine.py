@@ -243,13 +243,14 @@ def _companions(expression: Expression, roots: Sequence[Node], device: str) -> l
     a matrix product or the like would have to be done again for it.
     """
     asked = set(roots)
+    others = [(o, root) for o, root in _waiting() if root not in asked and o.device == device]
+    if not others or not any(map(_is_work, expression.order)):
+        return []
     no_sum: set[Node] = set()
     no_product: set[Node] = set()
     apart: set[Node] = set()
     found = []
-    for owner, root in _waiting():
-        if root in asked or owner.device != device:
-            continue
+    for owner, root in others:
         if root in expression.number:
             wanted = _has_work(root, expression, _is_dear, no_product)
         else:

@@ -100,10 +100,10 @@ class Expression:
     def _open(self, node: Node) -> Any:
         """Keep what may differ between expressions of one structure; what stands for it instead."""
         op, arg = node.op, node.arg
-        if op is ops.CAT:  # how many sources follow; every other op has a fixed number
-            return len(node.src)
         if op is ops.BUFFER:
             return self.leaves.setdefault(arg, len(self.leaves))
+        if op is ops.CAT:  # how many sources follow; every other op has a fixed number
+            return len(node.src)
         if op is ops.CONST:
             if node.dtype.is_float and _is_open(node):
                 self.floats.append(node)

@@ -104,7 +104,7 @@ def _called(made: _Made, several: bool, tensors: Sequence[TensorBase]) -> Any:
     for other in tensors:
         if other._requires_grad is not flag:
             flag = join((flag, other._requires_grad))
-    results = tuple(
+    results = [
         first._with(formula.call(each, [nodes[i] for i in used]), flag) for each, used in made
-    )
-    return results if several else results[0]
+    ]
+    return tuple(results) if several else results[0]

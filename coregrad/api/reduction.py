@@ -277,6 +277,7 @@ class Reduction(Indexing):
         axes = self._axes("prod", dim)
         return self._reduced(build.reduce("mul", self._summable(dtype), axes), axes, keepdim)
 
+    @composed
     @dim_or_axis
     def mean(self, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> Self:
         """The mean over ``dim``, computed in float32 for float16 and bfloat16.
