@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import struct
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ class DType:
         """Bytes of one stored element."""
         return self.bits // 8
 
-    @property
+    @functools.cached_property
     def is_float(self) -> bool:
         """True for float16, bfloat16, float32, float64."""
         return self.kind == "float"

@@ -391,10 +391,10 @@ class TensorBase:
         """A number (or array) as a node: PyTorch's rules for what dtype a Python number has."""
         node = self._node
         dtype = node.dtype
-        if isinstance(other, np.generic):
-            other = other.item()
         if isinstance(other, float):
             return build.const(other, dtype if dtype.is_float else dtypes.float32, node.shape)
+        if isinstance(other, np.generic):
+            return self._operand(name, other.item())
         if isinstance(other, int):
             if dtype is dtypes.bool_ and not isinstance(other, bool):
                 dtype = default_int(self.device)

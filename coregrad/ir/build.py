@@ -8,7 +8,7 @@ never past a node that has been computed: beneath it the work would be done agai
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from coregrad import dtypes
@@ -60,40 +60,41 @@ def number(value: int, bound: int) -> Node:
 def alu(op: Op, *src: Node, arg: Any = None) -> Node:
     """An element-wise op on operands of one shape and (the condition of where apart) one dtype."""
     operands = src[1:] if op is ops.WHERE else src
-    first = operands[0]
+    shape, dtype = operands[0].shape, operands[0].dtype
     for other in src:
-        if other.shape != first.shape:
+        if other.shape != shape:
             raise ShapeError(
                 f"{op}: shapes {_all_shapes(src)} differ; expand the operands to one shape"
             )
     for other in operands:
-        if other.dtype is not first.dtype:
+        if other.dtype is not dtype:
             names = ", ".join(n.dtype.name for n in operands)
             raise DTypeError(f"{op}: dtypes {names} differ; cast the operands to one dtype")
-    _check_domain(op, first.dtype)
+    if dtype not in DOMAINS[op.domain]:
+        _check_domain(op, dtype)
     if op is ops.WHERE and src[0].dtype is not dtypes.bool_:
         raise DTypeError(
             f"where: the condition is {src[0].dtype.name}, not bool; compare it with 0"
         )
-    return intern(op, src, arg, dtypes.bool_ if op.result == "bool" else first.dtype, first.shape)
+    return intern(op, src, arg, dtypes.bool_ if op.result == "bool" else dtype, shape)
 
 
 def _all_shapes(nodes: Sequence[Node]) -> str:
     return " and ".join(str(n.shape) for n in nodes)
 
 
-DOMAINS: dict[str, Callable[[DType], bool]] = {
-    "any": lambda d: True,
-    "number": lambda d: d is not dtypes.bool_,
-    "float": lambda d: d.is_float,
-    "int": lambda d: d.is_int,
-    "bits": lambda d: not d.is_float,
+DOMAINS: dict[str, frozenset[DType]] = {
+    "any": frozenset(dtypes.ALL),
+    "number": frozenset(d for d in dtypes.ALL if d is not dtypes.bool_),
+    "float": frozenset(d for d in dtypes.ALL if d.is_float),
+    "int": frozenset(d for d in dtypes.ALL if d.is_int),
+    "bits": frozenset(d for d in dtypes.ALL if not d.is_float),
 }
 
 
 def _check_domain(op: Op, dtype: DType, domain: str = "") -> None:
     domain = domain or op.domain
-    if not DOMAINS[domain](dtype):
+    if dtype not in DOMAINS[domain]:
         wanted = {"number": "a number dtype", "float": "a float dtype", "int": "an integer dtype",
                   "bits": "an integer dtype or bool"}[domain]  # fmt: skip
         raise DTypeError(f"{op}: {dtype.name} is not {wanted}; cast the tensor first")

@@ -85,15 +85,6 @@ def _new_head(key: tuple[Any, ...]) -> int:
     return number
 
 
-def _key(head: int, src: tuple[Node, ...], apart: Any) -> tuple[Any, ...]:
-    """What a node is found by; ``apart`` stands for an argument that is not part of the head."""
-    if len(src) == 1:  # nearly all nodes have one source or two: no loop for these
-        return (head, apart, id(src[0]))
-    if len(src) == 2:
-        return (head, apart, id(src[0]), id(src[1]))
-    return (head, apart, *map(id, src))
-
-
 def intern(op: Op, src: tuple[Node, ...], arg: Any, dtype: DType, shape: Shape) -> Node:
     """The node with these fields. Sources are compared by identity, ``arg`` by equality (that of
     a buffer or leaf by identity, too)."""
@@ -108,7 +99,13 @@ def intern(op: Op, src: tuple[Node, ...], arg: Any, dtype: DType, shape: Shape) 
     head = _heads.get(kind)
     if head is None:
         head = _new_head(kind)
-    key = _key(head, src, apart)
+    key: tuple[Any, ...]
+    if len(src) == 1:  # most nodes have one source or two: a loop would cost more than the rest
+        key = (head, apart, id(src[0]))
+    elif len(src) == 2:
+        key = (head, apart, id(src[0]), id(src[1]))
+    else:
+        key = (head, apart, *map(id, src))
     entry = _interned.get(key)
     if entry is not None:
         found = entry()
@@ -133,11 +130,11 @@ def intern(op: Op, src: tuple[Node, ...], arg: Any, dtype: DType, shape: Shape) 
 
 
 def forget_sources(node: Node) -> None:
-    """Let a computed node without an argument go of what it was computed from.
+    """Let a computed node, of one source and without an argument, go of what is beneath it.
 
     It leaves the table too: a key names sources by identity, and theirs may be another node's soon.
     """
-    _interned.pop(_key(node.head, node.src, None), None)
+    _interned.pop((node.head, None, id(node.src[0])), None)
     node.src = ()
 
 

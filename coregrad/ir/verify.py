@@ -51,7 +51,8 @@ def _check_op(op: Op, operands: list[DType], result: DType, attr: object) -> Non
     values = operands[1:] if op is ops.WHERE else operands
     names = ", ".join(d.name for d in operands)
     _require(all(d is values[0] for d in values), f"operand dtypes {names} differ")
-    _require(DOMAINS[op.domain](values[0]), f"{values[0].name} is outside its domain: {op.domain}")
+    fits = values[0] in DOMAINS[op.domain]
+    _require(fits, f"{values[0].name} is outside its domain: {op.domain}")
     _require(op is not ops.WHERE or operands[0] is dtypes.bool_, "the condition is not bool")
     if op is ops.BITCAST:
         _require(values[0].bits == result.bits, f"{result.name} is not as wide as {names}")
