@@ -517,11 +517,12 @@ def _custom_gradients(g: Node, node: Node) -> list[tuple[int, Node]]:
 def _call_gradients(g: Node, node: Node, active: set[Node]) -> Iterator[tuple[int, Node]]:
     """The gradients of a call are calls of formulas too, found once for every formula."""
     made: formula.Formula = node.arg
-    wanted = tuple(i for i, s in enumerate(node.src) if s in active and s.dtype.is_float)
-    if wanted not in made.derivatives:
-        made.derivatives[wanted] = _derivatives(made, wanted)
+    wanted = tuple([i for i, s in enumerate(node.src) if s in active and s.dtype.is_float])
+    derivatives = made.derivatives.get(wanted)
+    if derivatives is None:
+        derivatives = made.derivatives[wanted] = _derivatives(made, wanted)
     given = (*node.src, node, g)
-    for i, derivative, used in made.derivatives[wanted]:
+    for i, derivative, used in derivatives:
         yield i, formula.call(derivative, [given[j] for j in used])
 
 

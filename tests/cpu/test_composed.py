@@ -43,6 +43,15 @@ def test_a_call_is_one_node_over_its_arguments():
     assert out.node.src == (x.node, y.node)
 
 
+@pytest.mark.parametrize("name", ["relu", "abs", "mean", "softmax"])
+def test_what_most_networks_use_is_one_node_and_so_is_its_gradient(name):
+    x, _ = leaves()
+    out = getattr(x, name)()
+    assert calls(out) == [out.node]
+    out.sum().backward()
+    assert len(calls(x.grad)) <= 2  # the gradient's, and the result that it may use
+
+
 def test_the_value_is_that_of_the_plain_function_bit_for_bit():
     x, y = leaves()
     assert mixed(x, y).numpy().tobytes() == plain(x, y).numpy().tobytes()

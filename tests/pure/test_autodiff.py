@@ -16,7 +16,7 @@ from coregrad import dtypes
 from coregrad.dtypes import bfloat16, bool_, float16, float32, float64, int32, int64
 from coregrad.errors import DTypeError, GradientError, ShapeError
 from coregrad.ir import build, ops
-from coregrad.ir.autodiff import VJPS, gradients
+from coregrad.ir.autodiff import VJPS, Tape, gradients
 from coregrad.ir.graph import Node, toposort
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -515,3 +515,15 @@ def test_a_value_used_many_times_is_walked_once() -> None:
     found = gradients(y, one(y), [x])[x]
     assert len(toposort([found])) < 500
     assert evaluate([found], wide=True)[0] == 2.0**200
+
+
+def test_a_tape_of_several_roots_gives_each_root_its_own_gradients() -> None:
+    x, y = (build.leaf(build.buffer(name, float32, (3,)), name) for name in "xy")
+    shared = build.mul(x, y)
+    roots = [build.exp(shared), build.mul(shared, x), build.sin(y)]
+    tape = Tape(roots)
+    assert set(tape.leaves()) == {x, y}
+    for root in roots:
+        seed = build.const_like(root, 1)
+        assert gradients(root, seed, [x, y], tape) == gradients(root, seed, [x, y])
+    assert x not in gradients(roots[2], build.const_like(roots[2], 1), [x, y], tape)

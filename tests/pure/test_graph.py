@@ -47,6 +47,24 @@ def test_what_has_an_identity_of_its_own_is_told_apart_by_it() -> None:
     assert build.custom(x, (x,), first) is not build.custom(x, (x,), second)
 
 
+class Alike:
+    """Equal to all of its kind."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Alike)
+
+    def __hash__(self) -> int:
+        return 1
+
+
+def test_memory_and_leaves_are_told_apart_by_identity_where_they_are_equal() -> None:
+    x = build.const(0.0, float32, (2,))
+    first, second = Alike(), Alike()
+    assert build.buffer(first, float32, (2,)) is not build.buffer(second, float32, (2,))
+    assert build.leaf(x, first) is not build.leaf(x, second)
+    assert build.buffer(first, float32, (2,)) is build.buffer(first, float32, (2,))
+
+
 class Memory:
     """What a buffer node stands for."""
 
