@@ -27,6 +27,7 @@ from coregrad.ir.target import Limits
 REPEATS = 4  # times a value may be computed again before it gets a buffer
 CHEAP = 3  # instructions that may be repeated without limit (a load, a cast, a multiplication)
 COSTLY = 24  # instructions that two kernels should not both compute
+LOADED = 6  # of them, a load is worth: memory is what most kernels wait for
 CHAIN = 2  # costly values in a row, each wanted by several kernels, that are looked at together
 LONG_CHAIN = 16  # such values in a row that would take long to look at
 SMALL = 1 << 14  # loop iterations that need no sharing out among threads
@@ -34,6 +35,7 @@ GRID = 32  # iterations of the outermost loops that are enough to share out
 LARGE = 400  # instructions that one kernel of several outputs should not exceed
 NEAR = 16  # groups back in the order that a group may join
 SEARCH = 256  # groups that are looked at to see whether one stands between two
+MOVED = 8  # tasks in a row, each moved forward to follow the one before
 NESTED = 16  # iterations of a reduction that may stand inside another one
 
 
@@ -96,7 +98,7 @@ class Scheduler:
         while not self._is_settled(groups):
             groups = self._groups()
         tasks = [self._task(group) for group in self._joined(self._with_rows(groups))]
-        return _in_order(tasks)
+        return _early(_in_order(tasks), set(self.roots))
 
     def _is_settled(self, groups: Sequence[_Group]) -> bool:
         """Whether the groups are what their kernels will be. What several of them would compute
@@ -129,8 +131,12 @@ class Scheduler:
         cost: dict[Node, int] = {}
         for node in self.order:
             own = _WEIGHT.get(node.op, 1)
-            cost[node] = 1 if self.has_buffer(node) else own + sum(cost[s] for s in node.src)
-            cost[node] = min(cost[node], COSTLY)
+            if self.has_buffer(node):
+                cost[node] = LOADED
+            elif _repeats_rows(node):
+                cost[node] = 0
+            else:
+                cost[node] = min(own + sum(cost[s] for s in node.src), COSTLY)
         found: set[Node] = set()
         kernels: dict[Node, list[Node]] = {}  # one or two in which a node would be computed
         for node in reversed(self.order):
@@ -502,7 +508,7 @@ def _bad_reductions(found: Evaluation) -> set[Node]:
     for a, b in pairwise(partial):
         if not a.free <= b.free:
             against.add(a.node)
-    return against | _crowded(found, against)
+    return against | _crowded(found, against) | _checked(found)
 
 
 def _crowded(found: Evaluation, already: set[Node]) -> set[Node]:
@@ -515,6 +521,13 @@ def _crowded(found: Evaluation, already: set[Node]) -> set[Node]:
     operands = _results_in(value for r in large for value in r.values)
     before = {r.node for r in rest if r.result in operands}
     return before or {r.node for r in large}
+
+
+def _checked(found: Evaluation) -> set[Node]:
+    """A contraction finds no errors: rows that are looked up at checked places get a buffer."""
+    if not found.error_stores or not any(map(is_contraction, found.reductions)):
+        return set()
+    return {node for node in found.requests if node.op is ops.GATHER}
 
 
 def _results_in(values: Iterable[Instr]) -> set[Instr]:
@@ -538,9 +551,14 @@ def is_contraction(r: Reduction) -> bool:
     return bool(a - b) and bool(b - a)
 
 
+def _repeats_rows(node: Node) -> bool:
+    """Whether each value of a smaller node stands all along the last axis."""
+    return node.op is ops.EXPAND and node.src[0].shape[-1:] == (1,) and node.shape[-1] > 1
+
+
 def _repeated(found: Evaluation, outputs: Sequence[Node]) -> set[Node]:
     """Values that would be computed much more often than they have elements."""
-    cost = costs(found.instrs)
+    cost = costs(found)
     flagged: set[Node] = set()
     for node, asked in found.requests.items():
         size = math.prod(node.shape)
@@ -554,12 +572,19 @@ def _repeated(found: Evaluation, outputs: Sequence[Node]) -> set[Node]:
     return {n for n in flagged if n not in inside} - set(outputs)
 
 
-def costs(instrs: Sequence[Instr]) -> dict[Instr, int]:
-    """Instructions needed for each value, counting shared ones again (up to a limit)."""
+def costs(found: Evaluation, load: int = 1) -> dict[Instr, int]:
+    """Instructions needed for each value, counting shared ones again (up to a limit) and a load as
+    ``load`` of them. What is the same all along the innermost loop costs its users there nothing.
+    """
+    last = next((v for v in reversed(found.group_vars) if v.extent > 1), None)
+    inner = {last, *(v for r in found.reductions for v in r.vars)}
     out: dict[Instr, int] = {}
-    for instr in instrs:
+    for instr in found.instrs:
         own = 0 if instr.op in (ops.CONST, RESULT) else _WEIGHT.get(instr.op, 1)
-        out[instr] = min(own + sum(out.get(a, 0) for a in instr.args), 10_000)
+        own = load if instr.op is ops.LOAD else own
+        within = instr.vars & inner
+        varying = (a for a in instr.args if not within or a.vars & within)
+        out[instr] = min(own + sum(out.get(a, 0) for a in varying), 10_000)
     return out
 
 
@@ -585,21 +610,29 @@ def _half(found: Evaluation, outputs: Sequence[Node]) -> set[Node]:
 
 def _computed_twice(groups: Sequence[_Group], consumers: Mapping[Node, list[Node]]) -> set[Node]:
     """Costly values that several kernels would each compute for themselves. What is asked for at
-    a costly index (a checked label's) is no more costly itself: the cheapest request counts."""
+    a costly index (a checked label's) is no more costly itself: the cheapest request counts. The
+    operand of a product is computed for each of its panels, and should be a load or so."""
     users: dict[Node, int] = {}
     least: dict[Node, int] = {}
+    packed: set[Node] = set()
     known: dict[int, dict[Instr, int]] = {}  # groups of one outline share their instructions
     for group in groups:
         instrs = group.found.instrs
         if id(instrs) not in known:
-            known[id(instrs)] = costs(instrs)
+            known[id(instrs)] = costs(group.found, LOADED)
         cost = known[id(instrs)]
+        product = place.contraction(group.found)
         for node, asked in group.found.requests.items():
             if node.op not in ops.ELEMENTWISE or node in group.outputs:
                 continue
             users[node] = users.get(node, 0) + 1
             least[node] = min([least.get(node, COSTLY), *(cost.get(i, 0) for i in asked.values())])
-    twice = {n for n in users if users[n] > 1 and least[n] >= COSTLY}
+            if product is not None and any(
+                not i.vars.isdisjoint(product.k) for i in asked.values()
+            ):
+                packed.add(node)
+    most = {node: 2 * LOADED if node in packed else COSTLY for node in users}
+    twice = {n for n in users if users[n] > 1 and least[n] >= most[n]}
     return {n for n in twice if not any(c in twice for c in consumers.get(n, ()))}
 
 
@@ -677,3 +710,33 @@ def _in_order(tasks: Sequence[Task]) -> list[Task]:
                 done.add(task)
                 out.append(task)
     return out
+
+
+def _early(tasks: Sequence[Task], kept: set[Node]) -> list[Task]:
+    """The tasks with those that free more memory than they take moved to where they can first run:
+    the gradient of a weight lets go of what its layer kept, while all layers below still wait.
+
+    What reads a leaf last stays behind the others that read it: its result may take the memory.
+    """
+    last: dict[Node, int] = {}
+    before: dict[Node, int] = {}  # the last but one to read a node
+    maker: dict[Node, int] = {}
+    for i, task in enumerate(tasks):
+        maker.update(dict.fromkeys(task.outputs, i))
+        for node in dict.fromkeys(task.sources):
+            before[node], last[node] = last.get(node, -1), i
+    keys: list[tuple[int, ...]] = []  # a moved task's begins with that of the task it follows
+    for i, task in enumerate(tasks):
+        done = [maker[n] for n in task.sources if n in maker]
+        done += [before[n] for n in task.sources if n.op is ops.BUFFER and last[n] == i]
+        freed = sum(
+            _bytes(n) for n in task.sources if last[n] == i and n in maker and n not in kept
+        )
+        place = max((keys[j] for j in done if j >= 0), default=())
+        moves = freed > sum(map(_bytes, task.outputs)) and len(place) < MOVED and not task.initial
+        keys.append((*place, i) if moves and place else (i,))
+    return [tasks[i] for i in sorted(range(len(tasks)), key=keys.__getitem__)]
+
+
+def _bytes(node: Node) -> int:
+    return math.prod(node.shape) * node.dtype.itemsize
