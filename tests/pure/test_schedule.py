@@ -9,7 +9,8 @@ from programs import convolution, layer_norm, matmul, relu, softmax, source, spr
 
 from coregrad import dtypes
 from coregrad.ir import build, ops, split
-from coregrad.ir.graph import Node
+from coregrad.ir.autodiff import gradients
+from coregrad.ir.graph import Node, toposort
 from coregrad.ir.kernel import Instr, Loop, walk
 from coregrad.ir.schedule import Scheduler, Task, schedule
 from coregrad.ir.target import Limits
@@ -139,6 +140,53 @@ def test_parts_of_one_length_are_chosen_between_once_for_each() -> None:
     inner = [s for s in walk(task.kernel.body) if isinstance(s, Loop)][-1]
     assert inner.var.extent == 256
     assert not any(isinstance(s, Instr) and s.op is ops.LT for s in inner.body)
+
+
+def most_at_once(made: list[Task]) -> int:
+    """The most elements of computed values that are alive at a time; results stay to the end."""
+    last = {node: i for i, task in enumerate(made) for node in task.sources}
+    alive: set[Node] = set()
+    most = 0
+    for i, task in enumerate(made):
+        alive |= set(task.outputs)
+        most = max(most, sum(math.prod(node.shape) for node in alive))
+        alive -= {node for node in task.sources if last[node] == i}
+    return most
+
+
+def test_the_gradient_of_a_weight_runs_where_it_lets_go_of_what_its_layer_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    layers, rows, width = 6, 512, 16
+    weights = [source(f"w{i}", width, width) for i in range(layers)]
+    x = source("x", rows, width)
+    for w in weights:
+        x = relu(matmul(x, w))
+    slopes = gradients(x, build.const_like(x, 1), weights)
+    roots = [slopes[w] for w in weights]
+    early = tasks(*roots)
+    monkeypatch.setattr("coregrad.ir.schedule._early", lambda made, kept: list(made))
+    assert most_at_once(early) <= (layers + 2) * rows * width
+    assert most_at_once(tasks(*roots)) > (layers + 4) * rows * width
+
+
+def test_a_product_does_not_find_errors() -> None:
+    table, index = source("t", 100, 32), build.buffer("i", dtypes.int64, (64,))
+    rows = build.gather(table, build.check(index, 100, "here"))
+    product = matmul(build.mul(rows, rows), source("w", 32, 48))
+    check = next(n for n in toposort([product]) if n.op is ops.CHECK)
+    made = schedule(split.split([product]), VECTORS, {check: 1})
+    assert [task.kernel.contraction is not None for task in made] == [False, True]
+
+
+def test_what_varies_by_row_only_makes_no_value_dear() -> None:
+    """Both kernels normalise; no normalised value is stored between them."""
+    x, scale = source("x", 64, 256), source("s", 64, 1)
+    per_row = build.div(build.exp(build.sin(build.exp(scale))), scale)
+    normal = build.mul(x, build.expand(per_row, x.shape))
+    total = build.reduce("add", build.exp(normal), (0,))
+    made = tasks(build.add(normal, source("y", 64, 256)), build.sqrt(total))
+    assert all(normal not in task.outputs for task in made)
 
 
 def test_a_product_computes_no_mean_that_its_operand_is_made_of() -> None:
