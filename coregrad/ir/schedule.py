@@ -103,7 +103,7 @@ class Scheduler:
     def _is_settled(self, groups: Sequence[_Group]) -> bool:
         """Whether the groups are what their kernels will be. What several of them would compute
         gets a buffer; and one that was found early may compute what has got a buffer since."""
-        twice = _computed_twice(groups, self.consumers) - self.buffered
+        twice = _computed_twice(groups, self.consumers, self.limits.threads == 1) - self.buffered
         for node in twice:
             self._give_buffer(node)
         return not twice and all(group.is_current(self.buffered) for group in groups)
@@ -129,11 +129,12 @@ class Scheduler:
         network) would first be evaluated from its beginning.
         """
         cost: dict[Node, int] = {}
+        hoists = self.limits.threads == 1
         for node in self.order:
             own = _WEIGHT.get(node.op, 1)
             if self.has_buffer(node):
-                cost[node] = LOADED
-            elif _repeats_rows(node):
+                cost[node] = LOADED if hoists else 1
+            elif hoists and _repeats_rows(node):
                 cost[node] = 0
             else:
                 cost[node] = min(own + sum(cost[s] for s in node.src), COSTLY)
@@ -572,9 +573,10 @@ def _repeated(found: Evaluation, outputs: Sequence[Node]) -> set[Node]:
     return {n for n in flagged if n not in inside} - set(outputs)
 
 
-def costs(found: Evaluation, load: int = 1) -> dict[Instr, int]:
+def costs(found: Evaluation, load: int = 1, hoists: bool = True) -> dict[Instr, int]:
     """Instructions needed for each value, counting shared ones again (up to a limit) and a load as
-    ``load`` of them. What is the same all along the innermost loop costs its users there nothing.
+    ``load`` of them. What is the same all along the innermost loop costs its users there nothing,
+    if a device ``hoists`` it.
     """
     last = next((v for v in reversed(found.group_vars) if v.extent > 1), None)
     inner = {last, *(v for r in found.reductions for v in r.vars)}
@@ -582,7 +584,7 @@ def costs(found: Evaluation, load: int = 1) -> dict[Instr, int]:
     for instr in found.instrs:
         own = 0 if instr.op in (ops.CONST, RESULT) else _WEIGHT.get(instr.op, 1)
         own = load if instr.op is ops.LOAD else own
-        within = instr.vars & inner
+        within = instr.vars & inner if hoists else frozenset()
         varying = (a for a in instr.args if not within or a.vars & within)
         out[instr] = min(own + sum(out.get(a, 0) for a in varying), 10_000)
     return out
@@ -608,10 +610,13 @@ def _half(found: Evaluation, outputs: Sequence[Node]) -> set[Node]:
     return {best[1]} if best else set()
 
 
-def _computed_twice(groups: Sequence[_Group], consumers: Mapping[Node, list[Node]]) -> set[Node]:
+def _computed_twice(
+    groups: Sequence[_Group], consumers: Mapping[Node, list[Node]], hoists: bool
+) -> set[Node]:
     """Costly values that several kernels would each compute for themselves. What is asked for at
     a costly index (a checked label's) is no more costly itself: the cheapest request counts. The
-    operand of a product is computed for each of its panels, and should be a load or so."""
+    operand of a product is computed for each of its panels, and should be a load or so. Work-items
+    of a device of many threads share nothing (``hoists`` is false)."""
     users: dict[Node, int] = {}
     least: dict[Node, int] = {}
     packed: set[Node] = set()
@@ -619,9 +624,9 @@ def _computed_twice(groups: Sequence[_Group], consumers: Mapping[Node, list[Node
     for group in groups:
         instrs = group.found.instrs
         if id(instrs) not in known:
-            known[id(instrs)] = costs(group.found, LOADED)
+            known[id(instrs)] = costs(group.found, LOADED if hoists else 1, hoists)
         cost = known[id(instrs)]
-        product = place.contraction(group.found)
+        product = place.contraction(group.found) if hoists else None
         for node, asked in group.found.requests.items():
             if node.op not in ops.ELEMENTWISE or node in group.outputs:
                 continue

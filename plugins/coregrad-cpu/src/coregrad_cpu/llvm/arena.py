@@ -26,7 +26,7 @@ LARGER = 2  # times a size: a free block that large is used before the system is
 KEEP_SHARE = 4  # one part in four of the machine's memory
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False)
 class Buffer:
     """A block of host memory: ``address`` is 0 once it was freed."""
 
