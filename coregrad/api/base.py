@@ -724,12 +724,10 @@ class TensorBase:
         ([10.0, 20.0], [1.0, 2.0])
         """
         other = value if isinstance(value, TensorBase) else self._given("assign", value)
-        if self._is_data or other.device != self.device:
-            self._check_name("assign")
-            self._check_device("assign", other)
+        self._check_name("assign")
+        self._check_device("assign", other)
         node, own = other.node, self.node
-        if node.shape != own.shape or node.dtype is not own.dtype:
-            self._check_value("assign", node)
+        self._check_value("assign", node)
         if engine.resolve(own).op is ops.BUFFER:  # computed since the last update
             self._links = 0
         self._node = self._as_leaf(node)

@@ -70,8 +70,7 @@ def alu(op: Op, *src: Node, arg: Any = None) -> Node:
         if other.dtype is not dtype:
             names = ", ".join(n.dtype.name for n in operands)
             raise DTypeError(f"{op}: dtypes {names} differ; cast the operands to one dtype")
-    if dtype not in DOMAINS[op.domain]:
-        _check_domain(op, dtype)
+    _check_domain(op, dtype)
     if op is ops.WHERE and src[0].dtype is not dtypes.bool_:
         raise DTypeError(
             f"where: the condition is {src[0].dtype.name}, not bool; compare it with 0"

@@ -103,7 +103,7 @@ class Scheduler:
     def _is_settled(self, groups: Sequence[_Group]) -> bool:
         """Whether the groups are what their kernels will be. What several of them would compute
         gets a buffer; and one that was found early may compute what has got a buffer since."""
-        twice = _computed_twice(groups, self.consumers, self.limits.threads == 1) - self.buffered
+        twice = _computed_twice(groups, self.consumers, _hoists(self.limits)) - self.buffered
         for node in twice:
             self._give_buffer(node)
         return not twice and all(group.is_current(self.buffered) for group in groups)
@@ -129,7 +129,7 @@ class Scheduler:
         network) would first be evaluated from its beginning.
         """
         cost: dict[Node, int] = {}
-        hoists = self.limits.threads == 1
+        hoists = _hoists(self.limits)
         for node in self.order:
             own = _WEIGHT.get(node.op, 1)
             if self.has_buffer(node):
@@ -317,7 +317,7 @@ class Scheduler:
                 continue
             rows = dict.fromkeys(maker[n] for n in group.found.sources if n in maker)
             members = [group, *(r for r in rows if self._is_of_rows(r, group))]
-            if len(members) == 1 or _comes_back(members, maker):
+            if len(members) == 1 or _needs_any(members, set(members), maker):
                 continue
             both = self._try([node for member in members for node in member.outputs])
             if both is not None:
@@ -354,7 +354,11 @@ class Scheduler:
         ):
             near = reversed(joined[-NEAR:])
             partner = next(
-                (p for p in near if self._may_join(p, group) and not _between(p, group, maker)),
+                (
+                    p
+                    for p in near
+                    if self._may_join(p, group) and not _needs_any([group], {p}, maker, p.first)
+                ),
                 None,
             )
             both = self._try(partner.outputs + group.outputs) if partner is not None else None
@@ -472,10 +476,16 @@ def schedule(
 
 def objections(found: Evaluation, outputs: Sequence[Node], limits: Limits) -> set[Node]:
     """Nodes that should not be computed inside this kernel; empty if the kernel is good."""
-    against = _bad_reductions(found) or _repeated(found, outputs)
+    against = _bad_reductions(found) or _repeated(found, outputs, _hoists(limits))
     if not against and len(found.params) > limits.max_buffers:
         against = _half(found, outputs)
     return against - set(outputs)
+
+
+def _hoists(limits: Limits) -> bool:
+    """Whether a loop's values that are the same all along are computed before it, once: the
+    work-items of a device of many threads share nothing."""
+    return limits.threads == 1
 
 
 def _iterations(used: Iterable[Var]) -> int:
@@ -557,9 +567,9 @@ def _repeats_rows(node: Node) -> bool:
     return node.op is ops.EXPAND and node.src[0].shape[-1:] == (1,) and node.shape[-1] > 1
 
 
-def _repeated(found: Evaluation, outputs: Sequence[Node]) -> set[Node]:
+def _repeated(found: Evaluation, outputs: Sequence[Node], hoists: bool) -> set[Node]:
     """Values that would be computed much more often than they have elements."""
-    cost = costs(found)
+    cost = costs(found, hoists)
     flagged: set[Node] = set()
     for node, asked in found.requests.items():
         size = math.prod(node.shape)
@@ -573,10 +583,10 @@ def _repeated(found: Evaluation, outputs: Sequence[Node]) -> set[Node]:
     return {n for n in flagged if n not in inside} - set(outputs)
 
 
-def costs(found: Evaluation, load: int = 1, hoists: bool = True) -> dict[Instr, int]:
+def costs(found: Evaluation, hoists: bool, load: int = 1) -> dict[Instr, int]:
     """Instructions needed for each value, counting shared ones again (up to a limit) and a load as
     ``load`` of them. What is the same all along the innermost loop costs its users there nothing,
-    if a device ``hoists`` it.
+    if the device ``hoists``.
     """
     last = next((v for v in reversed(found.group_vars) if v.extent > 1), None)
     inner = {last, *(v for r in found.reductions for v in r.vars)}
@@ -615,8 +625,7 @@ def _computed_twice(
 ) -> set[Node]:
     """Costly values that several kernels would each compute for themselves. What is asked for at
     a costly index (a checked label's) is no more costly itself: the cheapest request counts. The
-    operand of a product is computed for each of its panels, and should be a load or so. Work-items
-    of a device of many threads share nothing (``hoists`` is false)."""
+    operand of a product is computed for each of its panels, and should be a load or so."""
     users: dict[Node, int] = {}
     least: dict[Node, int] = {}
     packed: set[Node] = set()
@@ -624,7 +633,7 @@ def _computed_twice(
     for group in groups:
         instrs = group.found.instrs
         if id(instrs) not in known:
-            known[id(instrs)] = costs(group.found, LOADED if hoists else 1, hoists)
+            known[id(instrs)] = costs(group.found, hoists, LOADED if hoists else 1)
         cost = known[id(instrs)]
         product = place.contraction(group.found) if hoists else None
         for node, asked in group.found.requests.items():
@@ -644,31 +653,18 @@ def _computed_twice(
 # ---- order -------------------------------------------------------------------------------------
 
 
-def _between(a: _Group, b: _Group, maker: Mapping[Node, _Group]) -> bool:
-    """Whether something must run after ``a`` and before ``b``, as a short search can tell."""
-    stack = [g for g in _parents(b, maker) if g is not a]
-    seen: set[_Group] = set()
-    while stack:
-        group = stack.pop()
-        if group is a or len(seen) > SEARCH:
-            return True
-        if group not in seen and group.last >= a.first:
-            seen.add(group)
-            stack += _parents(group, maker)
-    return False
-
-
-def _comes_back(members: Sequence[_Group], maker: Mapping[Node, _Group]) -> bool:
-    """Whether something outside needs one of these groups and is needed by another, as a short
-    search can tell."""
-    inside = set(members)
-    stack = [g for member in members for g in _parents(member, maker) if g not in inside]
+def _needs_any(
+    groups: Iterable[_Group], inside: set[_Group], maker: Mapping[Node, _Group], since: int = 0
+) -> bool:
+    """Whether something outside, that these groups need, needs one inside; as a short search can
+    tell, among groups that joined no earlier than ``since``."""
+    stack = [g for group in groups for g in _parents(group, maker) if g not in inside]
     seen: set[_Group] = set()
     while stack:
         group = stack.pop()
         if group in inside or len(seen) > SEARCH:
             return True
-        if group not in seen:
+        if group not in seen and group.last >= since:
             seen.add(group)
             stack += _parents(group, maker)
     return False
